@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history load worlds-unrepaired why-cases why-live stranger lint format bench docs page up lock release clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history history-size trends load worlds-unrepaired operator-fleet why-cases why-live stranger lint format bench docs page up lock release clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -79,11 +79,20 @@ load: env ## windlass up under 1,000 watchers, 200 clients and hostile requests:
 history: env ## N recorded histories of the embedded store, its process killed again and again, judged by a model (SEED for the same again)
 	PYTHONPATH=.:tests:bench $(BIN)/python -m tests.embedded.store.history_play --count $(or $(N),200) $(if $(SEED),--seed $(SEED))
 
+history-size: env ## 30 days of a node's samples and of a centre of 5,000 GPUs: bytes, CPU, query times
+	PYTHONPATH=. $(BIN)/python -m tests.telemetry.history_size $(ARGS)
+
+trends: env ## N made curves a family: how often the memory leak rules are wrong, and how soon they are right (SEED for the same again)
+	PYTHONPATH=. $(BIN)/python -m tests.telemetry.trend_rates --count $(or $(N),200) $(if $(SEED),--seed $(SEED))
+
 worlds-unrepaired: env ## takes repairs out, one at a time, and counts the worlds that it takes to notice
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds.unrepaired $(if $(SEED),--seed $(SEED)) $(ARGS)
 
 victims: env ## N worlds at random: what evictions lose, beside the least that an exact solver finds (SEED for the same again)
 	PYTHONHASHSEED=0 $(BIN)/python -m tests.victims --count $(or $(N),500) $(if $(SEED),--seed $(SEED))
+
+operator-fleet: env ## a driver change on N nodes with failing ones and repairs, on the virtual clock (SEED for the same again)
+	PYTHONPATH=.:tests $(BIN)/python -m tests.operator.fleet_play --count $(or $(N),1000) --seed $(or $(SEED),1)
 
 why-cases: env ## the score of `why` on recorded failures and on variants of them (CASES for a folder of dumps with expected.json)
 	PYTHONPATH=. $(BIN)/python -m tests.diagnose_fresh.score $(CASES) $(ARGS)

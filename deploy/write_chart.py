@@ -19,7 +19,13 @@ import msgspec
 from windlass.cli.install import to_yaml
 from windlass.cli.install_crds import KUEUE, crds
 from windlass.cli.install_manifests import InstallOptions, manifests
-from windlass.cli.install_node_manifests import HOST_FILES, MOUNTED_HOST, NodeInstallOptions, node_manifests
+from windlass.cli.install_node_manifests import (
+    HISTORY_FOLDER,
+    HOST_FILES,
+    MOUNTED_HOST,
+    NodeInstallOptions,
+    node_manifests,
+)
 from windlass.cli.install_platforms import PLATFORMS
 from windlass.model.unstructured import Unstructured
 
@@ -48,6 +54,7 @@ NODE_MARKED = NodeInstallOptions(
     configs=(("config.yaml", "MARK-config"),),
     default_config="MARK-default-config",
     arguments=("MARK-argument",),
+    history=True,
     mount_host_root=True,
 )
 
@@ -164,6 +171,9 @@ def daemon_template(text: str, has_config: str) -> str:
         block_at(text, f"{pod}- name: config\n"),
     ):
         text = text.replace(block, when(has_config, block))
+    kept = f"{container}- --history={HISTORY_FOLDER}\n"
+    for block in (kept, block_at(text, f"{container}- name: history\n"), block_at(text, f"{pod}- name: history\n")):
+        text = text.replace(block, when(".Values.node.history", block))
     runtime = block_at(text, f"{pod}runtimeClassName:")
     text = text.replace(runtime, when(".Values.node.runtimeClass", runtime))
     probe = block_at(text, f"{container}readinessProbe:")

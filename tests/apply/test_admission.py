@@ -146,7 +146,7 @@ async def test_admissions_of_groups_without_a_workload_are_not_written() -> None
 @in_virtual_time
 async def test_a_live_kueue_admits_in_its_queues(take_over: frozenset[str], written: int) -> None:
     scene = scene_of(take_over=take_over)
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     scene.put(*queues(stopPolicy="Hold")[1:2], workload("w"))
     scene.watch()
     decided = Workload("team/w", "Workload", (PodSet("main", 1, Pod()),))

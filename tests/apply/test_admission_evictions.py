@@ -156,7 +156,7 @@ async def test_pods_are_evicted_where_no_workload_of_ours_can_be_stopped(
     is_live: bool, take_over: tuple[str, ...], workload_key: str, stops: bool
 ) -> None:
     scene = scene_of(RUNNING, take_over=frozenset(take_over))
-    scene.cache.kueue_is_live = is_live
+    scene.cache.responsibility.kueue_is_live = is_live
     decision = Evict(workload_key, (), "", "Priority")
     assert (scene.executor.admissions.stop_action(decision) is not None) is stops
 
@@ -171,7 +171,7 @@ async def test_a_live_kueue_evicts_in_its_own_queues_what_it_sees_itself(
     reason: str, take_over: tuple[str, ...], is_live: bool
 ) -> None:
     scene = scene_of(RUNNING, take_over=frozenset(take_over))
-    scene.cache.kueue_is_live = is_live
+    scene.cache.responsibility.kueue_is_live = is_live
     left = scene.executor.admissions.is_left_to_kueue(Evict("team/w", (), "", reason))
     assert left is (is_live and not take_over and reason in QUEUE_EVICTION_REASONS)
     missing = Evict("team/missing", (), "", reason)

@@ -99,7 +99,7 @@ async def test_a_new_message_waits_until_the_watch_shows_the_last_one() -> None:
 @in_virtual_time
 async def test_a_live_kueue_writes_the_messages_of_its_queues() -> None:
     scene = scene_of(PENDING)
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     await report(scene)
     assert writes(scene) == []
 
@@ -153,7 +153,7 @@ async def test_a_live_kueue_removes_the_gates_of_its_queues(
     labels = {"kueue.x-k8s.io/queue-name": queue} if queue else None
     gated = pod("p", gates=["kueue.x-k8s.io/admission"], labels=labels)
     scene = Scene(local_queue("main"), gated, take_over=frozenset(take_over))
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     scene.executor.admissions.remove_gates(scene.cache.pods["team/p"])
     await scene.executor.admissions.drain()
     assert len(writes(scene)) == removed

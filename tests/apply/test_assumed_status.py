@@ -91,6 +91,24 @@ def test_before_the_answer_only_states_since_the_base_of_the_write_confirm_it(ve
     assert statuses.is_pending(sent) is not is_over
 
 
+def test_a_smaller_admission_on_the_watch_does_not_confirm_a_larger_one() -> None:
+    """An elastic Job grows: the watch still shows what it had, and the quota of the new pods is in use already."""
+
+    def holding(pods: int, version: int) -> WorkloadObject:
+        tree = workload("w", status={"admission": admission(count=pods)}, uid="uid-w", resourceVersion=str(version))
+        made: WorkloadObject = decoded(tree)
+        return made
+
+    statuses, known = AssumedStatuses(), holding(2, 5)
+    sent = statuses.assume(known, with_status(known, holding(3, 0).status.admission, ()), is_admission=True)
+    seen = statuses.overlay(holding(2, 6)).status.admission
+    assert seen is not None
+    assert [part.count for part in seen.pod_set_assignments] == [3]
+    assert statuses.is_pending(sent)
+    statuses.overlay(holding(3, 7))
+    assert not statuses.is_pending(sent)
+
+
 def test_a_second_write_is_based_on_the_first() -> None:
     """The watch shows the admission, which the eviction after it has taken back already."""
     statuses, known = AssumedStatuses(), shown(5)

@@ -152,7 +152,7 @@ async def test_nobody_is_bound_before_his_place_is_free() -> None:
 @in_virtual_time
 async def test_gates_are_removed_first_and_by_whoever_decides(is_live: bool) -> None:
     scene = Scene(*NODES, pod("p", gates=["kueue.x-k8s.io/admission", "example.com/other"]), pod("q"))
-    scene.cache.kueue_is_live = is_live
+    scene.cache.responsibility.kueue_is_live = is_live
     await carry_out(scene, binds(p="n1", q="n1"))
     assert bound(scene) == {"q": "n1"}
     assert scene.cache.assumed == {"team/q": "n1"}, "a later decision binds it"

@@ -158,7 +158,7 @@ async def test_a_queued_workload_is_stopped_by_its_workload_or_left_to_kueue(is_
     train = job("train", suspend=False)
     running = workload("w", owner=train, status={"admission": admission()})
     scene = Scene(*NODES, *queues(), train, running, pod("a", on="n1"))
-    scene.cache.kueue_is_live = is_live
+    scene.cache.responsibility.kueue_is_live = is_live
     await carry_out(scene, Plan(evicts=(evict("team/w", "a", reason="InClusterQueue"),)))
     assert evictions(scene) == []
     assert scene.get("jobs", "train")["spec"]["suspend"] is not is_live
@@ -169,7 +169,7 @@ async def test_a_queued_workload_is_stopped_by_its_workload_or_left_to_kueue(is_
 async def test_what_is_left_to_kueue_keeps_nobody_else() -> None:
     theirs = workload("w", status={"admission": admission()})
     scene = Scene(*NODES, *queues(), theirs, pod("a", on="n1"), pod("b", on="n1"))
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     await carry_out(scene, Plan(evicts=(evict("team/w", "a", reason="InClusterQueue"), evict("team/b", "b"))))
     assert evictions(scene) == ["b"]
 
@@ -177,7 +177,7 @@ async def test_what_is_left_to_kueue_keeps_nobody_else() -> None:
 @in_virtual_time
 async def test_beside_a_live_kueue_pods_go_for_reasons_that_it_does_not_know() -> None:
     scene = Scene(*NODES, *queues(), workload("w", status={"admission": admission()}), pod("a", on="n1"))
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     await carry_out(scene, Plan(evicts=(evict("team/w", "a", reason="Priority"),)))
     assert evictions(scene) == ["a"]
 

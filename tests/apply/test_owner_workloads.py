@@ -151,7 +151,7 @@ async def test_a_job_that_is_deleted_or_replaced_meanwhile_gets_no_workload() ->
 @in_virtual_time
 async def test_a_live_kueue_makes_the_workloads_of_its_queues(take_over: frozenset[str], made: int) -> None:
     scene = Scene(take_over=take_over)
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     scene.put(local_queue("main"), job("train"))
     scene.watch()
     assert len(await reconcile(scene)) == made
@@ -161,7 +161,7 @@ async def test_a_live_kueue_makes_the_workloads_of_its_queues(take_over: frozens
 async def test_a_queue_of_kueue_keeps_nothing_from_those_that_were_taken_over() -> None:
     """Kueue has just appeared, and the jobs have not been looked at again."""
     scene = Scene(job("theirs", queue="other"), job("ours"), take_over=frozenset({"team/main"}))
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     (created,) = await reconcile(scene)
     assert created.body["spec"]["queueName"] == "main"
 

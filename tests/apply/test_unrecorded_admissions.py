@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import pytest
 from tests.apply.admissions import FINISHED, is_admitted, scene_of, status_writes
-from tests.apply.objects import condition, job, pod, reference, workload
+from tests.apply.objects import admission, condition, job, pod, reference, workload
 from tests.apply.scene import Scene
 from tests.kube.virtual_time import in_virtual_time
 
+from windlass.model.decision import Bind
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
@@ -57,3 +58,26 @@ async def test_not_once_it_was_evicted_or_has_ended(kind: str) -> None:
     scene = running(pods=2, status={"conditions": [{**FINISHED, "type": kind}]})
     await record(scene)
     assert not is_admitted(scene)
+
+
+@in_virtual_time
+async def test_one_that_is_on_record_keeps_no_other_from_being_recorded() -> None:
+    first = job("first", suspend=False)
+    recorded = workload("a", owner=first, status={"admission": admission()})
+    scene = running(pods=2)
+    scene.put(first, recorded, pod("first-0", on="n1", ownerReferences=[reference(first)]))
+    scene.watch()
+    await record(scene)
+    assert is_admitted(scene)
+
+
+@pytest.mark.parametrize(("admitted", "bound"), [(1, ["train-0"]), (2, ["train-0", "train-1"])])
+@in_virtual_time
+async def test_pods_above_what_is_on_record_are_not_bound(admitted: int, bound: list[str]) -> None:
+    """The larger admission may have been sent; until the server has it, quota might be given to others."""
+    scene = running(pods=0, status={"admission": admission(count=admitted)})
+    plan = Plan(binds=tuple(Bind(f"team/train-{number}", "n1") for number in range(2)))
+    scene.executor.bind(plan.binds, scene.snapshot())
+    await scene.executor.drain()
+    sent = [request.path.split("/")[-2] for request in scene.client.writes() if request.path.endswith("/binding")]
+    assert sorted(sent) == bound

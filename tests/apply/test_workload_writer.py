@@ -369,7 +369,7 @@ async def test_beside_a_live_kueue_only_queues_that_were_taken_over_are_managed(
     is_live: bool, take_over: tuple[str, ...], queue: str, managed: bool
 ) -> None:
     scene = Scene(local_queue("main"), workload("w", queue=queue), take_over=frozenset(take_over))
-    scene.cache.kueue_is_live = is_live
+    scene.cache.responsibility.kueue_is_live = is_live
     writer = writer_of(scene)
     assert writer.manages_queue("team", queue) is managed
     assert writer.manages_workload("team/w") is managed
@@ -379,7 +379,7 @@ async def test_beside_a_live_kueue_only_queues_that_were_taken_over_are_managed(
 @in_virtual_time
 async def test_a_queue_without_a_namespace_is_in_the_default_one() -> None:
     scene = Scene(take_over=frozenset({"default/main"}))
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     assert writer_of(scene).manages_queue("", "main")
     assert not writer_of(scene).manages_queue("team", "main")
 

@@ -77,7 +77,7 @@ def test_the_table_says_who_lost_to_whom(folder: Path, capsys: pytest.CaptureFix
         (["."], "has no audit-*.jsonl"),
         (
             [".", "--since", "yesterday"],
-            "'yesterday' is neither a duration such as 24h nor a time such as 2026-01-31T12:00:00Z",
+            "'yesterday' is neither a duration such as 24h or 30d nor a time such as 2026-01-31T12:00:00Z",
         ),
     ],
 )

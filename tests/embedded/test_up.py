@@ -285,13 +285,13 @@ class TestDamagedState:
         command = ["up", "--state", str(tmp_path)]
         assert run_command(cli, command, "windlass") == 3
         error = capsys.readouterr().err
-        assert "the cluster's state is damaged: its record 2 at byte" in error
+        assert "the cluster's state is damaged: record 2 at byte" in error
         assert f"windlass up --state {tmp_path} --repair" in error
         monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
         assert run_command(cli, [*command, "--repair"], "windlass") == 2
         error = capsys.readouterr().err
         assert "1 objects can be read. What is lost:" in error
-        assert "  configmaps default/b, as of version 1002" in error
+        assert "  configmaps default/b, as of resource version 1002" in error
         assert "not repaired; nothing was changed" in error
         assert run_command(cli, command, "windlass") == 3
 
@@ -314,7 +314,7 @@ class TestMistakes:
         ("arguments", "words"),
         [
             (["--fleet", "nowhere.yaml"], "nowhere.yaml"),
-            (["--gpus", "real", "--fleet", "{fleet}"], "--gpus real takes this machine"),
+            (["--gpus", "real", "--fleet", "{fleet}"], "--gpus real uses this machine"),
             (["--gpu-replicas", "2"], "--gpus real"),
             (["--gpus", "real", "--mps"], "--gpu-replicas"),
             (["--fleet", "{fleet}"], "memory is not given"),

@@ -119,7 +119,7 @@ def _has_odd_row(overlay: Any, rows: Any, *_: Any) -> bool:
 
 
 STAGES: dict[str, tuple[Any, str, Callable[..., bool]]] = {
-    "read a pod": (shape, "read_requests", lambda pod: pod.metadata.namespace == "odd"),
+    "read a pod": (shape, "read_requests", lambda pod, *_: pod.metadata.namespace == "odd"),
     "find its unit": (workload_index.UnitFinder, "unit_of", lambda _, pod: pod.metadata.namespace == "odd"),
     "build its workload": (workload_index, "build_workload", lambda unit, _: _is_odd(unit.key.key)),
     "collect": (engine, "is_single_pod", lambda workload: _is_odd(workload.key)),

@@ -107,8 +107,10 @@ NAMED_CHOICES = NodeInstallOptions(
 )
 
 
-SELECTED_VALUES = {"platform": "eks", "nodeSelector": {"pool": "gpu"}, "mountHostRoot": True}
-SELECTED_CHOICES = NodeInstallOptions(platform="eks", node_selector=(("pool", "gpu"),), mount_host_root=True)
+SELECTED_VALUES = {"platform": "eks", "nodeSelector": {"pool": "gpu"}, "mountHostRoot": True, "history": True}
+SELECTED_CHOICES = NodeInstallOptions(
+    platform="eks", node_selector=(("pool", "gpu"),), mount_host_root=True, history=True
+)
 WITHOUT_PLUGIN = NodeInstallOptions(parts=("exporter",))
 CASES: dict[str, tuple[dict[str, Any], NodeInstallOptions]] = {
     "as-is": ({}, NodeInstallOptions()),
@@ -178,7 +180,7 @@ def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(binaries: Binaries, c
     command = [program, "install", "hand-over-crds", f"--kubeconfig={control_plane.kubeconfig}"]
     done = subprocess.run([*command, "--helm-release=kueue-system/kueue"], capture_output=True, text=True, check=True)
     assert "workloads.kueue.x-k8s.io handed over" in done.stderr
-    assert "topologies.kueue.x-k8s.io is not from Windlass" in done.stderr
+    assert "topologies.kueue.x-k8s.io was not installed by Windlass" in done.stderr
     handed = api.get(f"{crds_path}/workloads.kueue.x-k8s.io")["metadata"]
     assert handed["labels"] == {"app.kubernetes.io/managed-by": "Helm"}
     assert handed["annotations"] == {

@@ -147,6 +147,6 @@ def test_waiting_pods_are_handed_to_kube_scheduler_and_back(
     finally:
         scheduler.stop()
     api.create(pod("after", 1))
-    assert "Windlass goes on" in windlass(control_plane, "handover", "--back")
+    assert "Windlass schedules again" in windlass(control_plane, "handover", "--back")
     until(lambda: bound(api, "after"), 60, replicas[0].last_lines())
     assert not overbooked(api)

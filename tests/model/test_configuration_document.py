@@ -86,6 +86,7 @@ def drawn_settings(draw: st.DrawFn) -> Settings:
         reservation_lead_seconds=draw(SECONDS),
         topology_levels=tuple(draw(st.lists(NAMES, max_size=3))),
         resources=draw(RULES),
+        gpu_hour_micro_prices=draw(st.dictionaries(NAMES, st.integers(0, 10**12), max_size=2)),
         **more,
     )
 
@@ -141,6 +142,8 @@ def test_no_setting_is_forgotten() -> None:
         requeue_max_seconds=17,
         block_admission=True,
         requeue_at_creation=True,
+        currency="EUR",
+        gpu_hour_micro_prices={"NVIDIA-H200": 3_990_000, "NVIDIA-L4": 1},
     )
     same = [
         field.name

@@ -78,6 +78,17 @@ class TestManifests:
         assert kinds["Service"]["metadata"]["annotations"]["prometheus.io/port"] == "9400"
         assert "PodMonitor" not in {obj["kind"] for obj in printed()}
 
+    def test_the_monitor_keeps_the_labels_of_the_gpus_users(self) -> None:
+        (monitor,) = [obj for obj in printed("--pod-monitor") if obj["kind"] == "PodMonitor"]
+        assert monitor["spec"]["podMetricsEndpoints"] == [{"port": "metrics", "honorLabels": True}]
+
+    def test_history_outlives_the_pod(self) -> None:
+        pod = daemon_pod("--history")
+        (mount,) = [mount for mount in pod["containers"][0]["volumeMounts"] if mount["name"] == "history"]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == "history"]
+        assert mount["mountPath"] == volume["hostPath"]["path"]
+        assert f"--history={mount['mountPath']}" in pod["containers"][0]["args"]
+
     def test_a_config_comes_along_checked(self, tmp_path: Path) -> None:
         config = tmp_path / "config.yaml"
         config.write_text("flags: {migStrategy: mixed}")

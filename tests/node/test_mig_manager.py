@@ -181,7 +181,7 @@ class TestApply:
     def test_a_reset_that_fails_leaves_nothing_pending(self) -> None:
         backend = machine("A100-40", 1)
         backend.inject(0, refuses=["reset"])
-        with pytest.raises(DeviceError, match=r"the reset that it needs failed.*rolled back"):
+        with pytest.raises(DeviceError, match=r"needs a reset of the GPU, which failed.*rolled back"):
             bring(backend, {"1g.5gb": 2})
         gpu = backend.inventory().gpus[0]
         assert not gpu.mig_enabled

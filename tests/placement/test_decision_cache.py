@@ -101,7 +101,7 @@ def test_each_input_counts(changed: str) -> None:
     assert cache.domain_trees == {}
 
 
-@pytest.mark.parametrize("kept", ["pieces", "workload_pods", "flavored_pods", "resource_names"])
+@pytest.mark.parametrize("kept", ["pieces", "workload_pods", "flavored_pods", "template_requests"])
 @pytest.mark.parametrize("workloads", [0, 3])
 def test_too_many_stale_entries_are_dropped(kept: str, workloads: int) -> None:
     snapshot = snapshot_of(node("n"))

@@ -16,7 +16,7 @@ from windlass.cluster.shape import make_shape
 from windlass.model.configuration import WorkloadClass
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.node import Node, NodeCondition
-from windlass.model.pod import Pod, Toleration
+from windlass.model.pod import Pod, SchedulingGate, Toleration
 from windlass.model.queue import QueueSystem, ResourceFlavor, Topology
 from windlass.model.workload import PodSet, TopologyRequest, Workload
 from windlass.placement.blocked_capacity import BlockedCapacity, PlannedPod, try_assume
@@ -30,6 +30,7 @@ from windlass.placement.topology import DomainTree
 from windlass.queueing.placement_interface import PodSetChoice
 
 RACK = "topology.kubernetes.io/rack"
+GATE = SchedulingGate(name="kueue.x-k8s.io/admission")
 
 
 @pytest.fixture(autouse=True)
@@ -91,6 +92,22 @@ def test_a_pod_gets_the_labels_and_tolerations_of_its_flavors() -> None:
         workload(PodSet("main", 1, template)), [PodSetChoice("main", 1, {})]
     )
     assert (plain.pod, plain.topology, tree, name) == (template, None, None, "")
+
+
+def test_admission_adds_no_tolerations_to_pods_that_exist_without_a_gate() -> None:
+    """The API server refuses that, so a node whose taint only the flavor tolerates is none for them."""
+    own = (Toleration(key="own"),)
+    free = pod("free", 1, tolerations=own)
+    gated = msgspec.structs.replace(free, spec=msgspec.structs.replace(free.spec, scheduling_gates=(GATE,)))
+    choice = PodSetChoice("main", 1, {"nvidia.com/gpu": "fast"})
+    for existing, expected in ((free, ["own"]), (gated, ["own", "fast"])):
+        made = builder(park(existing))
+        pod_set = PodSet("main", 1, existing, pod_keys=(existing.key,))
+        (pending,), _, _ = made.pending_pod_sets(workload(pod_set, queue="q"), [choice])
+        assert [toleration.key for toleration in pending.pod.spec.tolerations] == expected
+        assert pending.pod.spec.node_selector == {"pool": "fast"}, (
+            "its quota is that of the flavor's nodes all the same"
+        )
 
 
 def test_domains_are_those_of_the_ready_nodes_of_the_flavor() -> None:

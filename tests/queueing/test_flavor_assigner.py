@@ -207,6 +207,19 @@ def test_groups_of_resources_choose_their_flavors_apart_and_within_one_the_worst
     assert Scene(system([shared])).assign(with_memory(1, 1001)).mode == NO_FIT
 
 
+def test_a_flavor_whose_labels_leave_none_for_the_next_resource_is_passed_over() -> None:
+    """CPUs have quota in both pools, memory only in the second: both are charged to the second pool."""
+    pools = queue(
+        "q", cell(1), resource_groups=(group({"one": cell(9), "two": cell(9)}), group({"three": cell(9)}, "memory"))
+    )
+    made = system([pools])
+    labels = {"one": {"pool": "old"}, "two": {"pool": "new"}, "three": {"pool": "new"}}
+    labelled = {name: ResourceFlavor(name, labels[name]) for name in labels}
+    made = msgspec.structs.replace(made, flavors={**made.flavors, **labelled})
+    found = Scene(made).assign(with_memory(1, 7))
+    assert (found.mode, flavors(found)) == (FIT, [{"cpu": "two", "memory": "three"}])
+
+
 def test_the_worst_of_two_groups_says_why() -> None:
     apart = queue("q", cell(1), resource_groups=(group({"one": cell(1)}), group({"three": cell(1)}, "memory")))
     scene = Scene(system([apart]), {"q": {ONE: 1000}})

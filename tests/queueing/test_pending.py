@@ -10,7 +10,7 @@ from tests.queueing.builders import NOW, cell, group, queue, running, system, te
 
 from windlass.model.queue import LocalQueue, ResourceFlavor
 from windlass.model.workload import PodSet, TopologyRequest, Workload
-from windlass.queueing.admitted_workload import EvictionCosts, make_admitted_workload, may_be_evicted, uses_any
+from windlass.queueing.admitted_workload import EvictionCosts, make_admitted_workload, may_be_evicted
 from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 from windlass.queueing.nominator import reducible_counts
 from windlass.queueing.pending_queue import PendingQueue
@@ -260,9 +260,6 @@ def test_usage_adds_up_over_pod_sets() -> None:
     nic = ("default", "example.com/nic")
     assert one.usage == {("default", "cpu"): 3000, ("default", "memory"): 15, nic: 0}
     assert one.reserved_at == NOW - 100
-    assert uses_any(one, frozenset([("default", "cpu"), ("other", "cpu")]))
-    assert not uses_any(one, frozenset([("other", "cpu")]))
-    assert not uses_any(one, frozenset())
 
 
 @pytest.mark.parametrize(("least", "goes"), [(0, True), (99, True), (100, True), (101, False)])

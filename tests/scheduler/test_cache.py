@@ -82,14 +82,14 @@ def test_a_resting_pod_is_left_alone_until_it_wakes() -> None:
 
 def test_beside_kueue_only_what_it_admitted_is_seen() -> None:
     some = world()
-    some.kueue_is_live = True
+    some.responsibility.kueue_is_live = True
     assert told(some, job("j"), workload("waits", False), workload("runs", True)) == ["runs"]
-    assert some.queued_owners() == []
-    some.kueue_is_live = False
+    assert some.owners.without_parents() == []
+    some.responsibility.kueue_is_live = False
     some.reevaluate_queue_ownership()
     assert told(some) == ["j", "waits"]
-    assert [one.metadata.name for one in some.queued_owners()] == ["j"]
-    some.kueue_is_live = True
+    assert [one.metadata.name for one in some.owners.without_parents()] == ["j"]
+    some.responsibility.kueue_is_live = True
     some.reevaluate_queue_ownership()
     assert told(some) == ["-a/j", "-a/waits"]
 
@@ -97,7 +97,7 @@ def test_beside_kueue_only_what_it_admitted_is_seen() -> None:
 @pytest.mark.parametrize("name", ["a/main", "cq"])
 def test_a_queue_that_is_taken_over_is_ours_beside_kueue(name: str) -> None:
     some = world(take_over=frozenset({name}))
-    some.kueue_is_live = True
+    some.responsibility.kueue_is_live = True
     queue = decode_object(
         {
             "apiVersion": "kueue.x-k8s.io/v1beta2",
@@ -127,7 +127,7 @@ def test_a_queue_that_is_taken_over_admits_although_it_is_on_hold() -> None:
 def test_another_schedulers_jobs_are_not_ours_to_admit() -> None:
     some = world()
     assert told(some, job("j", scheduler="default-scheduler")) == []
-    assert some.queued_owners() == []
+    assert some.owners.without_parents() == []
 
 
 def test_classes_are_told_whatever_else_there_is() -> None:

@@ -71,15 +71,15 @@ def test_a_workload_belongs_to_the_owner_that_controls_it() -> None:
         return tree("Workload", name, metadata={"ownerReferences": [reference]}, spec=spec)
 
     told(some, job("j"))
-    assert some.workload_key_of(job("j")) == ""
+    assert some.owners.workload_key_of(job("j")) == ""
     told(some, of_job("seen", controller=False))
-    assert some.workload_key_of(job("j")) == ""
+    assert some.owners.workload_key_of(job("j")) == ""
     told(some, of_job("first"))
-    assert some.workload_key_of(job("j")) == "a/first"
+    assert some.owners.workload_key_of(job("j")) == "a/first"
     told(some, of_job("second"), Deleted("Workload", "a/first", "kueue.x-k8s.io"))
-    assert some.workload_key_of(job("j")) == "a/second", "the end of the first takes nothing from the second"
+    assert some.owners.workload_key_of(job("j")) == "a/second", "the end of the first takes nothing from the second"
     told(some, Deleted("Workload", "a/second", "kueue.x-k8s.io"))
-    assert some.workload_key_of(job("j")) == ""
+    assert some.owners.workload_key_of(job("j")) == ""
 
 
 def test_queued_owners_are_those_at_the_top() -> None:
@@ -98,7 +98,7 @@ def test_queued_owners_are_those_at_the_top() -> None:
         return tree("Job", name, "batch/v1", metadata=metadata, spec={"template": template, "suspend": True})
 
     def names() -> list[str]:
-        return [owner.metadata.name for owner in some.queued_owners()]
+        return [owner.metadata.name for owner in some.owners.without_parents()]
 
     told(some, child("controlled", True), child("referenced", False))
     assert names() == ["controlled", "referenced"], "its parent has not been seen"
@@ -119,7 +119,7 @@ def test_kinds_that_are_held_by_gates_have_no_workload_of_ours() -> None:
     spec = {"leaderWorkerTemplate": {"size": 2, "workerTemplate": template}}
     served = tree("LeaderWorkerSet", "llama", "leaderworkerset.x-k8s.io/v1", metadata={"labels": QUEUE}, spec=spec)
     assert told(some, served) == ["llama"]
-    assert some.queued_owners() == []
+    assert some.owners.without_parents() == []
 
 
 def test_the_priority_is_that_of_the_class_of_the_workload_then_of_the_pods() -> None:
@@ -159,10 +159,10 @@ def test_the_priority_is_that_of_the_class_of_the_workload_then_of_the_pods() ->
 def test_pods_are_ours_by_the_name_of_the_scheduler(options: dict[str, Any], name: str, ours: bool) -> None:
     some = world(**options)
     unreadable = Unreadable(InputError("no"), "Pod", "a", "p", "", name)
-    assert some.is_responsible_for_unreadable(unreadable) is ours
+    assert some.responsibility.covers_unreadable(unreadable) is ours
     if name:
-        assert some.is_responsible_for(pod("p", name)) is ours
-        assert some.is_responsible_for_owner(owner_from_object(job("j", scheduler=name))) is ours
+        assert some.responsibility.covers(pod("p", name)) is ours
+        assert some.responsibility.covers_owner(owner_from_object(job("j", scheduler=name))) is ours
 
 
 def test_an_owner_with_one_pod_set_of_ours_is_ours() -> None:
@@ -171,4 +171,4 @@ def test_an_owner_with_one_pod_set_of_ours_is_ours() -> None:
 
     roles = {"Master": replica("default-scheduler"), "Worker": replica("windlass")}
     owner = owner_from_object(tree("PyTorchJob", "t", "kubeflow.org/v1", spec={"pytorchReplicaSpecs": roles}))
-    assert world().is_responsible_for_owner(owner)
+    assert world().responsibility.covers_owner(owner)

@@ -163,7 +163,7 @@ def test_a_cluster_queue_is_taken_over_by_its_own_name_or_by_its_local_queue() -
 def test_queues_are_taken_over_by_either_name(names: tuple[str, ...], namespace: str, queue: str, taken: bool) -> None:
     some = world(take_over=frozenset(names))
     told(some, tree("LocalQueue", "main", spec={"clusterQueue": "cq"}))
-    assert some.is_taken_over(namespace, queue) is taken
+    assert some.responsibility.is_taken_over(namespace, queue) is taken
 
 
 def test_owners_of_independent_pods_do_not_concern_the_engine_unless_they_are_owned() -> None:

@@ -83,7 +83,7 @@ def known_to(some: SchedulerCache) -> dict[str, Any]:
         "nodes": sorted(found.name for found in snapshot.nodes.objects),
         "workloads": sorted((found.key, found.admission is not None) for found in snapshot.workloads),
         "unreadable": sorted(snapshot.unreadable),
-        "queued": sorted(owner.metadata.name for owner in some.queued_owners()),
+        "queued": sorted(owner.metadata.name for owner in some.owners.without_parents()),
         "cache": (sorted(some.pods), sorted(some.nodes), sorted(some.unreadable), sorted(some.objects)),
     }
 
@@ -102,13 +102,13 @@ def test_a_replica_that_saw_every_change_knows_what_one_knows_that_starts_now(
         if kind == "flush":
             old.flush(1_000)
         elif kind == "kueue":
-            old.kueue_is_live = state == "live"
+            old.responsibility.kueue_is_live = state == "live"
             old.reevaluate_queue_ownership()
         else:
             last[kind, name] = delta_of(kind, name, state)
             old.push([last[kind, name]])
             states |= {name: state} if kind == "pod" else {}
     new = world(**options)
-    new.kueue_is_live = old.kueue_is_live
+    new.responsibility.kueue_is_live = old.responsibility.kueue_is_live
     new.push([delta for delta in last.values() if isinstance(delta, Put)])
     assert known_to(old) == known_to(new)

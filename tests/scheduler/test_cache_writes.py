@@ -189,7 +189,7 @@ def test_a_deleted_owner_is_queued_no_more() -> None:
     some = world()
     told(some, job("j"))
     assert told(some, Deleted("Job", "a/j", "batch")) == ["-a/j"]
-    assert some.queued_owners() == []
+    assert some.owners.without_parents() == []
     assert some.get("Job", "a/j", "batch") is None
     assert some.object_count == 0
 

@@ -122,21 +122,21 @@ async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live(
     async with watching(scene) as detected:
         await settle()
         assert detected.is_set()
-        assert not scene.cache.kueue_is_live
+        assert not scene.cache.responsibility.kueue_is_live
         assert not scene.cache.changed.is_set(), "nothing has changed"
         add_webhooks(scene.api)
         await asyncio.sleep(14.9)
-        assert not scene.cache.kueue_is_live
+        assert not scene.cache.responsibility.kueue_is_live
         await asyncio.sleep(0.2)
-        assert scene.cache.kueue_is_live
+        assert scene.cache.responsibility.kueue_is_live
         assert scene.cache.changed.is_set(), "the owners of its queues are looked at again"
         scene.snapshot()
-        assert scene.cache.queued_owners() == []
+        assert scene.cache.owners.without_parents() == []
         scene.api.remove("validatingwebhookconfigurations", "kueue-validating-webhook-configuration")
         await asyncio.sleep(15)
-        assert not scene.cache.kueue_is_live
+        assert not scene.cache.responsibility.kueue_is_live
         scene.snapshot()
-        assert len(scene.cache.queued_owners()) == 1
+        assert len(scene.cache.owners.without_parents()) == 1
     assert [record.getMessage() for record in caplog.records if "Kueue" in record.getMessage()] == [
         "Kueue is live and decides on quota",
         "Kueue is not live: Windlass decides on quota",
@@ -148,15 +148,15 @@ async def test_a_server_without_answers_is_asked_less_and_less_often_and_changes
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     scene = Scene()
-    scene.cache.kueue_is_live = True
+    scene.cache.responsibility.kueue_is_live = True
     scene.client.fail(LEASE, lost_answer(), times=40)
     async with watching(scene) as detected:
         await asyncio.sleep(60)
         assert not detected.is_set(), "nothing is known yet"
-        assert scene.cache.kueue_is_live
+        assert scene.cache.responsibility.kueue_is_live
         await asyncio.sleep(700)
         assert detected.is_set()
-        assert not scene.cache.kueue_is_live
+        assert not scene.cache.responsibility.kueue_is_live
         pauses = [later - earlier for earlier, later in pairwise(scene.client.times(LEASE))]
         assert pauses[0] <= 0.5
         assert 12 < max(pauses[:39]) <= 15

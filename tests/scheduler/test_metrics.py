@@ -28,6 +28,12 @@ NAMES = {
     "windlass_unreadable_objects": "counter",
     "windlass_frozen": "gauge",
     "windlass_audit_lines_lost": "counter",
+    "windlass_gpus": "gauge",
+    "windlass_waiting_gpus": "gauge",
+    "windlass_waiting_workloads": "gauge",
+    "windlass_oldest_waiting_seconds": "gauge",
+    "windlass_stranded_gpus": "gauge",
+    "windlass_lost_gpu_seconds": "counter",
     "kueue_admitted_workloads": "counter",
     "kueue_evicted_workloads": "counter",
 }

@@ -22,6 +22,8 @@ def test_a_scheduler_without_options_leads_writes_and_compiles() -> None:
         "listen": None,
         "take_over": frozenset(),
         "audit": AuditLogOptions(),
+        "history": None,
+        "prometheus": "",
         "batch_seconds": 0.001,
         "warm_up": True,
     }

@@ -251,12 +251,12 @@ async def test_usage_is_written_only_by_the_leader_that_decides(reason: str) -> 
     async with writing(*queues(), settings=WEEK) as made:
         if reason != "nothing was decided":
             made.observe()
-        made.scene.cache.kueue_is_live = reason == "Kueue is live"
+        made.scene.cache.responsibility.kueue_is_live = reason == "Kueue is live"
         made.scene.leads = reason != "another leads"
         await asyncio.sleep(200)
         assert made.scene.client.sent == []
         made.observe()
-        made.scene.cache.kueue_is_live, made.scene.leads = False, True
+        made.scene.cache.responsibility.kueue_is_live, made.scene.leads = False, True
         await asyncio.sleep(60)
         assert len(made.scene.client.sent) == 1
 

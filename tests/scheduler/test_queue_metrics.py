@@ -30,7 +30,7 @@ async def test_counts_usage_and_quota_are_kueues() -> None:
 async def test_where_kueue_admits_it_has_the_metrics() -> None:
     async with running(*queues(quota=2), job("runs", gpus=2)) as replica:
         await asyncio.sleep(5)
-        replica.scheduler.cache.kueue_is_live = True
+        replica.scheduler.cache.responsibility.kueue_is_live = True
         assert b"kueue_pending_workloads{" not in replica.scheduler.metrics.text()
 
 

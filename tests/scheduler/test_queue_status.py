@@ -118,8 +118,11 @@ def test_usage_is_told_apart_by_flavor() -> None:
     [
         ({}, ("True", "Ready", "Can admit new workloads")),
         ({"stopPolicy": "None"}, ("True", "Ready", "Can admit new workloads")),
-        ({"stopPolicy": "Hold"}, ("False", "Stopped", "stopPolicy is Hold")),
-        ({"stopPolicy": "HoldAndDrain"}, ("False", "Stopped", "stopPolicy is HoldAndDrain")),
+        ({"stopPolicy": "Hold"}, ("False", "Stopped", "spec.stopPolicy of ClusterQueue cluster is Hold")),
+        (
+            {"stopPolicy": "HoldAndDrain"},
+            ("False", "Stopped", "spec.stopPolicy of ClusterQueue cluster is HoldAndDrain"),
+        ),
     ],
 )
 def test_a_queue_is_active_unless_it_is_stopped(cluster_queue: dict[str, Any], expected: tuple[str, str, str]) -> None:
@@ -320,7 +323,7 @@ async def test_a_queue_that_is_made_anew_gets_its_status_anew() -> None:
 @in_virtual_time
 async def test_a_live_kueue_writes_them_itself() -> None:
     async with writing(*queues()) as made:
-        made.scene.cache.kueue_is_live = True
+        made.scene.cache.responsibility.kueue_is_live = True
         assert await made.observe() == []
 
 

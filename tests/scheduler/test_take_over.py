@@ -100,18 +100,18 @@ def test_what_is_refused_for_one_is_refused_for_its_cohort() -> None:
 
 def test_a_queue_is_given_back_when_its_cohort_gets_another() -> None:
     cache = world(take_over=frozenset({"a"}))
-    cache.kueue_is_live = True
+    cache.responsibility.kueue_is_live = True
     cache.reevaluate_queue_ownership()
     told(cache, cluster_queue("a", "shared"), local_queue("main", "a"))
-    assert cache.is_taken_over("team", "main")
+    assert cache.responsibility.is_taken_over("team", "main")
     assert cache.store.snapshot().queue_system.queues["a"].stop_policy == "None"
     told(cache, cluster_queue("b", "shared"))
-    assert not cache.is_taken_over("team", "main")
+    assert not cache.responsibility.is_taken_over("team", "main")
     assert cache.store.snapshot().queue_system.queues["a"].stop_policy == "Hold", "what it says counts again"
-    cache.kueue_is_live = False
+    cache.responsibility.kueue_is_live = False
     cache.reevaluate_queue_ownership()
     cache.flush(1_000)
-    assert cache.is_taken_over("team", "main"), "without Kueue there is nothing to refuse"
+    assert cache.responsibility.is_taken_over("team", "main"), "without Kueue there is nothing to refuse"
 
 
 @in_virtual_time

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 
 import pytest
 from tools.reference import message_examples
@@ -17,14 +18,13 @@ PAGE = messages_reference()
 def templates() -> dict[str, str]:
     """Message → example, of every message with placeholders."""
     made: dict[str, str] = {}
-    original = message_examples.example
 
-    def remember(template: str) -> str:
-        made[template] = original(template)
-        return made[template]
+    def remembering(original: Callable[[str], str]) -> Callable[[str], str]:
+        return lambda template: made.setdefault(template, original(template))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(message_reference, "example", remember)
+        for name in ("example", "room_example"):
+            patch.setattr(message_reference, name, remembering(getattr(message_examples, name)))
         messages_reference()
     return {template: example for template, example in made.items() if PLACEHOLDER.search(template)}
 
@@ -95,7 +95,7 @@ def test_no_sample_is_left_over(templates: dict[str, str]) -> None:
         used.add(start)
         named.update(names[len(values) :])
     assert set(message_examples.VALUES) <= used
-    assert set(message_examples.SAMPLES) <= named
+    assert set(message_examples.SAMPLES) | set(message_examples.ROOM_SAMPLES) <= named
 
 
 @pytest.mark.parametrize(

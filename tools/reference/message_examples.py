@@ -6,7 +6,10 @@ Messages whose numbers have to agree with one another have their own values.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from tools.reference.message_placeholders import OPEN, PLACEHOLDER
+from tools.reference.message_room_examples import ROOM_SAMPLES, ROOM_VALUES
 
 GPU = "nvidia.com/gpu"
 H100, PRODUCT = "NVIDIA-H100-80GB-HBM3", "nvidia.com/gpu.product"
@@ -464,6 +467,19 @@ VALUES: dict[str, tuple[str, ...]] = {
     ),
     "no node can reach all its volumes": ("home", "topology.kubernetes.io/zone", "zone-a", "data", "zone-b"),
     "the quota of queue ⟦queue⟧": ("team-a", "6 of 8 GPUs are allocated, 4 are requested"),
+    "the machine of ⟦claim⟧": ("NodeClaim gpu-h100-x7k2p", "1h"),
+    "the autoscaler began": ("3m",),
+    "the pod was given": ("GPU-7f3a1c52-9d0e-4b6f-8a21-5c0d9e8b7a61", "gpu-7", "8"),
+    "the entry point is built": ("arm64",),
+    "the entry point ⟦program⟧": ("--epochs=3", "executable file not found in $PATH"),
+    "the entry point that the image names": ("exec format error",),
+    "the kubelet kills container": ("main", "liveness"),
+    "⟦pod⟧ should have ended": ("Pod team/train-0", "2h"),
+    "⟦pod⟧ should have ended ⟦now⟧ ago: its finalizer": ("Pod team/train-0", "2h", "example.com/cleanup"),
+    "⟦claim⟧ was given device": ("ResourceClaim team/one", "gpu-3", "gpu-7", "gpu.nvidia.com"),
+    "⟦plugin⟧ on node ⟦nodeName⟧": ("Pod gpu-operator/dra-kubelet-plugin-x7k2p", "gpu-7"),
+    "⟦plugin⟧ on node ⟦nodeName⟧: ⟦name⟧ has": ("Pod gpu-operator/dra-kubelet-plugin-x7k2p", "gpu-7", "gpus"),
+    "⟦plugin⟧ on node ⟦nodeName⟧: ⟦name⟧ is": ("Pod gpu-operator/dra-kubelet-plugin-x7k2p", "gpu-7", "gpus"),
     "scheduler ⟦name⟧ does not run": ("volcano", "Deployment volcano-system/volcano-scheduler", "1"),
     "scheduler ⟦name⟧ does not run: it": ("volcano",),
     "scheduler ⟦name⟧ does not work: ⟦pod⟧": ("volcano", "Pod volcano-system/volcano-scheduler-0"),
@@ -522,11 +538,17 @@ VALUES: dict[str, tuple[str, ...]] = {
     "has ⟦counts⟧ GPUs": ("7", "8"),
     "⟦missing⟧ is missing": ("nvidia-uvm",),
     "/dev/shm has ⟦size⟧": ("64",),
+    **ROOM_VALUES,
 }
 """Beginning of a message → its values in order, where they have to agree with one another."""
 
 
-def example(template: str) -> str:
+def room_example(template: str) -> str:
+    """For a sentence that `message_rooms` has found."""
+    return example(template, SAMPLES | ROOM_SAMPLES)
+
+
+def example(template: str, samples: Mapping[str, str] = SAMPLES) -> str:
     """The message with its placeholders filled in; empty for a message without any."""
     if OPEN not in template:
         return ""
@@ -536,6 +558,6 @@ def example(template: str) -> str:
     for found in PLACEHOLDER.finditer(template):
         text += template[place : found.start()]
         before = (text.rstrip(' "([').split() or [""])[-1]
-        text += next(values, "") or SAMPLES_AFTER.get((before, found[1])) or SAMPLES.get(found[1], "…")
+        text += next(values, "") or SAMPLES_AFTER.get((before, found[1])) or samples.get(found[1], "…")
         place = found.end()
     return (text + template[place:]).replace(" 1 running workloads ", " 1 running workload ")

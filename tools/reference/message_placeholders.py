@@ -15,7 +15,9 @@ PLACEHOLDER = re.compile(f"{OPEN}([^{CLOSE}]*){CLOSE}")
 """A value in a text. Not braces, which some texts have themselves."""
 MAX_VARIANTS = 40
 """Texts that are kept of one expression, and of one variable."""
-FUNCTION = re.compile(r"(?!format_|nested_|describe_cluster)_?[a-z]+_[a-z_]+")
+FUNCTION = re.compile(
+    r"(?!format_|nested_|describe_(?:cluster|step|way)|(?:name|key|uid|namespace)_of$)_?[a-z]+_[a-z_]+"
+)
 """Functions whose name is the noun of what they return."""
 PLURALS = {"its": "their", "has": "have", "is": "are", "does": "do", "was": "were"}
 
@@ -44,8 +46,9 @@ def shown(texts: Texts) -> Texts:
 
 
 def _as_plural(text: str) -> str:
-    """Equal for singular and plural of the same text."""
-    return " ".join(PLURALS.get(word, word.removesuffix("s")) for word in text.split())
+    """Equal for singular and plural of the same text, and for `1 pod` and a number of pods."""
+    words = ("1" if PLACEHOLDER.fullmatch(word) else word for word in text.split())
+    return " ".join(PLURALS.get(word, word.removesuffix("s")) for word in words)
 
 
 def joined(parts: Iterable[Texts]) -> Texts:
@@ -70,7 +73,7 @@ def placeholder(node: ast.AST) -> str:
         case ast.Attribute(value=value, attr="name" | "title" | "key" | "metadata"):
             return placeholder(value)
         case ast.Attribute(attr=name):
-            return name
+            return name.strip("_")
         case ast.Call(func=ast.Name(id="len")):
             return "count"
         case ast.Call(func=ast.Name(id="format_amount" | "quota_amount"), args=[_, amount]):
@@ -87,6 +90,8 @@ def placeholder(node: ast.AST) -> str:
             return name.strip("_").removesuffix("_of")
         case ast.Call(args=[first, *_]):
             return placeholder(first)
+        case ast.Subscript(slice=ast.Constant(value=str(field))):
+            return field
         case ast.Subscript(value=value) | ast.BinOp(left=value) | ast.FormattedValue(value=value):
             return placeholder(value)
         case ast.JoinedStr(values=parts):

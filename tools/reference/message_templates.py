@@ -30,7 +30,8 @@ from tools.reference.message_placeholders import (
 MAX_PATHS = 64
 MAX_DEPTH = 5
 OPAQUE = re.compile(
-    r"format_|nested_|_amount$|_listed$|_names$|_reason$|describe_domain|describe_cluster_queue|level_name|pinned_to|workload_key"
+    r"format_|nested_|describe_(?:domain|cluster_queue|step|way)|_amount$|_listed$|_names$|_reason$|level_name|pinned_to|workload_key|strategy_problem|"
+    r"^(name|key|uid|namespace)_of$"
 )
 """Functions whose result is a name or an amount: a placeholder says more than their texts."""
 SAME_TEXT = ("rstrip", "removesuffix", "removeprefix", "strip", "lower", "capitalize")
@@ -118,9 +119,9 @@ class FunctionRun:
                     if (inside := self._narrowed(scope, test, is_true)) is not None
                     for end in self._block(block, [inside], returned)
                 ]
-            case ast.For(body=body) | ast.While(body=body):
+            case ast.For(body=body) | ast.AsyncFor(body=body) | ast.While(body=body):
                 return [scope, *self._block(body, [dict(scope)], returned)]
-            case ast.With(body=body):
+            case ast.With(body=body) | ast.AsyncWith(body=body):
                 return self._block(body, [scope], returned)
             case ast.Try(body=body, handlers=handlers, orelse=orelse):
                 blocks = [[*body, *orelse], *(handler.body for handler in handlers)]
@@ -141,7 +142,7 @@ class FunctionRun:
                 return self._statement(ast.If(test, [then], [otherwise]), scope, returned)
             case ast.Assign(targets=[ast.Name(id=name)], value=value):
                 return [scope | {name: self.texts(value, scope)}]
-            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value):
+            case ast.AugAssign(target=ast.Name(id=name), op=ast.Add(), value=value) if not _has_list(value):
                 return [scope | {name: joined([scope.get(name, ()), self.texts(value, scope)])}]
         return [scope]
 
@@ -286,6 +287,11 @@ def _own_expressions(statement: ast.stmt) -> Iterator[ast.expr]:
     for child in ast.iter_child_nodes(statement):
         if isinstance(child, ast.expr):
             yield child
+
+
+def _has_list(node: ast.expr) -> bool:
+    """Whether lines are added to a list, not words to a text."""
+    return any(isinstance(part, ast.List | ast.ListComp) for part in ast.walk(node))
 
 
 def _few(scopes: list[Scope], most: int) -> list[Scope]:

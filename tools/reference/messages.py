@@ -13,8 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from types import ModuleType
 from typing import NamedTuple
 
-from tools.reference.message_examples import example
+from tools.reference.message_examples import example, room_example
 from tools.reference.message_placeholders import CLOSE, OPEN, PLACEHOLDER, is_sentence
+from tools.reference.message_rooms import ROOMS, room_texts
 from tools.reference.message_templates import Call, calls_in, functions_of, texts_returned
 
 import windlass.diagnose
@@ -61,9 +62,9 @@ INTRODUCTION = """\
 The sentences that users see. `{…}` is filled in; the example shows how it may read. Parts that may be left out are
 shown. Codes, rule names and check names are stable; the wording is not, so scripts should read `-o json`.
 
-Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, and errors in objects (the
-event `Unreadable`), in files and on the command line, which name the field and the remedy. How the parts of a hold make
-one message: [verdicts](../guide/verdicts.md).
+Not listed: messages of Kubernetes, Kueue and NVIDIA's components that Windlass repeats, what the API server of
+`windlass up` answers in their words, logs, and errors in objects (the event `Unreadable`), in files and on the command
+line, which name the field and the remedy. How the parts of a hold make one message: [verdicts](../guide/verdicts.md).
 """
 REASON_RESOURCES = ("cpu", "memory", "pods", "ephemeral-storage", GPU_RESOURCE)
 ANY_CODE = "any"
@@ -191,7 +192,8 @@ def messages_reference() -> str:
         "## Findings of doctor\n\nFaults of a node's GPU stack are told as `why` tells them.\n",
         _table(("check", "message", "example", "cause", "what to do"), _doctor_rows()),
     ]
-    return "\n".join(sections)
+    page = "\n".join(sections)
+    return "\n".join([page, *_room_sections(page)])
 
 
 def _engine_sections() -> list[str]:
@@ -225,6 +227,19 @@ def _engine_sections() -> list[str]:
         "## Remedies of holds\n\nAfter “what would help”, where no end of other work and no change does.\n",
         _table(("message", "example"), remedies_of_holds),
     ]
+
+
+def _room_sections(page: str) -> Iterator[str]:
+    """What commands, the page and the cluster of `windlass up` say and the page of messages does not have so far."""
+    yield "## Commands, the page and windlass up\n\nBy the file that has the sentence, or a part of one.\n"
+    for heading in ROOMS:
+        files_by_text: dict[str, list[str]] = {}
+        for file, text in room_texts(heading):
+            if f"| {_cell(text)} |" not in page:
+                files_by_text.setdefault(text, []).append(file)
+        rows = [(" ".join(dict.fromkeys(files)), text, room_example(text)) for text, files in files_by_text.items()]
+        yield f"### {heading}\n"
+        yield _table(("in", "message", "example"), rows)
 
 
 def _table(header: Row, rows: Iterable[Row]) -> str:

@@ -26,11 +26,11 @@ export function gpuContent(node: Node, gpu: Gpu, world: World, xid: Xid): HTMLEl
       ["Model", model(gpu.model)],
       ["Memory", gpu.mem ? `${Math.round(gpu.mem / 1024)} GiB` : ""],
       ["Rack", whereOf(node)],
-      ["Slices", (gpu.parts ?? []).map((part) => `${part.profile} ${part.pod ? `→ ${part.pod}` : "free"}`).join("\n")],
+      ["MIG instances", (gpu.parts ?? []).map((part) => `${part.profile} ${part.pod ? `→ ${part.pod}` : "free"}`).join("\n")],
     ]),
     ...jobLinks(jobsOn(gpu.uses).filter((key) => world.jobs.has(key))),
     ...(world.simulated ? breaking(node, gpu, xid) : []),
-    h("p", { class: "whole" }, link(`All of ${node.name}`, { "data-node": node.name })),
+    h("p", { class: "whole" }, link(`Node ${node.name}`, { "data-node": node.name })),
   ];
 }
 
@@ -38,7 +38,7 @@ function breaking(node: Node, gpu: Gpu, xid: Xid): HTMLElement[] {
   const target = `gpu/${node.name}:${gpu.i}`;
   const options = XIDS.map(([value, words]) => h("option", { value, selected: value === xid }, words));
   return [
-    h("h3", {}, "Break it"),
+    h("h3", {}, "Inject a fault"),
     h(
       "div",
       { class: "buttons" },

@@ -20,7 +20,7 @@ export function jobContent(job: Job, world: World): HTMLElement[] {
       ["Queue", job.queue ?? ""],
       ["Priority", job.class ? `${job.class} (${job.priority ?? 0})` : job.priority ? String(job.priority) : ""],
       ["Running for", running && job.started ? since(job.started) : ""],
-      ["Made", job.created ? `${since(job.created)} ago` : ""],
+      ["Created", job.created ? `${since(job.created)} ago` : ""],
       ["Restarts", job.restarts ? String(job.restarts) : ""],
       ["Succeeded", job.succeeded ? count(job.succeeded, "pod") : ""],
     ]),

@@ -35,7 +35,7 @@ function breaking(node: Node): HTMLElement[] {
   const target = `node/${node.name}`;
   const fail = action("fail", target, "Fail this node", !node.ready);
   return [
-    h("h3", {}, "Break it"),
+    h("h3", {}, "Inject a fault"),
     h("div", { class: "buttons" }, fail, action("heal", target, "Heal this node", false)),
     command(`windlass sandbox ${node.ready ? "fail" : "heal"} ${target}`),
   ];

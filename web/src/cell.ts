@@ -113,14 +113,14 @@ export function stateWords(gpu: Gpu, node: Node): string {
   const by = users.length ? ` by ${users.join(", ")}` : "";
   switch (doing(gpu, node)) {
     case "ill":
-      return users.length ? `unhealthy, ${users.join(", ")} still on it` : "unhealthy";
+      return users.length ? `unhealthy, still used by ${users.join(", ")}` : "unhealthy";
     case "off":
       return node.ready ? "cordoned" : "node not ready";
     case "mig": {
       const parts = gpu.parts ?? [];
       const used = parts.filter((part) => part.pod !== undefined);
-      const cut = parts.length ? parts.map((part) => part.profile).join(" + ") : "not cut yet";
-      return `MIG ${cut}; ${used.length} of ${count(parts.length, "slice")} in use${by}`;
+      const cut = parts.length ? parts.map((part) => part.profile).join(" + ") : "without instances";
+      return `MIG ${cut}; ${used.length} of ${count(parts.length, "instance")} in use${by}`;
     }
     case "shared":
       return `shared, ${gpu.uses.length}${gpu.slots ? ` of ${gpu.slots} shares` : ""} in use${by}`;

@@ -8,13 +8,13 @@ import { swatch } from "./swatch";
 const KEYS: readonly [string, string][] = [
   ["← ↑ → ↓", "from GPU to GPU, from job to job, from event to event"],
   ["Home  End", "to the first and the last of a node or a list"],
-  ["Enter", "details of what has the focus"],
+  ["Enter", "details of the focused GPU, job or event"],
   ["Escape", "close"],
   ["g  q  e", "to the GPUs, the jobs, the events"],
   ["n", "details of the GPU's node"],
   ["/", "find a job, a pod or a node; Enter opens the first"],
-  ["t", "light, dark, or as the system has it"],
-  ["?", "this table"],
+  ["t", "light theme, dark theme, or the system's"],
+  ["?", "this help"],
 ];
 
 export function startHelp(): void {
@@ -31,7 +31,7 @@ export function startHelp(): void {
     close,
     h("h2", { id: "help-title" }, "Keyboard"),
     h("dl", { class: "facts" }, ...keys),
-    h("label", {}, choice, "Keys of a single letter are on"),
+    h("label", {}, choice, "Single-letter keys are on"),
     h("h2", {}, "Colours"),
     h(
       "ul",

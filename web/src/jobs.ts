@@ -130,7 +130,7 @@ function paint(row: Row): void {
 
 /** One line about the job: why it waits, or where it is. */
 export function summary(job: Job): string {
-  if (job.state === "waiting") return job.why || job.reason || "Waiting for a decision.";
+  if (job.state === "waiting") return job.why || job.reason || "Waiting for the scheduler's decision.";
   if (job.state === "failed") return [job.reason, job.why].filter(Boolean).join(": ") || "Failed.";
   if (job.state === "done") return "Finished.";
   const word = job.state === "starting" ? "Starting" : job.state === "stopping" ? "Stopping" : "";

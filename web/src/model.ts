@@ -120,12 +120,12 @@ export interface Delta extends Partial<Snapshot> {
 export type Doing = "free" | "busy" | "shared" | "mig" | "ill" | "off";
 
 export const DOING: readonly { doing: Doing; label: string; means: string }[] = [
-  { doing: "busy", label: "taken whole", means: "one pod uses it; the fill is its utilisation" },
+  { doing: "busy", label: "exclusive", means: "one pod uses it; the fill is its utilisation" },
   { doing: "shared", label: "shared", means: "several pods share it; each bar is one share" },
   { doing: "mig", label: "MIG", means: "partitioned by MIG; each block is one instance" },
   { doing: "free", label: "free", means: "no pod uses it" },
   { doing: "ill", label: "unhealthy", means: "the GPU is unhealthy and takes no pods" },
-  { doing: "off", label: "closed", means: "its node is cordoned or not ready" },
+  { doing: "off", label: "unavailable", means: "its node is cordoned or not ready" },
 ];
 
 export function doing(gpu: Gpu, node: Node): Doing {

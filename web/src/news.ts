@@ -13,7 +13,7 @@ export class Feed {
   private readonly root = byId("events");
   private readonly made = new Map<string, [News, HTMLElement]>();
   private readonly stops = roving(this.root, "button.about");
-  private readonly nothing = h("li", { class: "empty" }, "Nothing has happened yet.");
+  private readonly nothing = h("li", { class: "empty" }, "No events yet.");
 
   constructor(private readonly world: World) {}
 

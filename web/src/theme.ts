@@ -12,7 +12,7 @@ export function startTheme(): void {
     if (theme === "auto") delete document.documentElement.dataset.theme;
     else document.documentElement.dataset.theme = theme;
     button.replaceChildren(h("span", { "aria-hidden": "true" }, SIGNS[theme]!));
-    const words = `Colours: ${theme === "auto" ? "as the system has them" : theme}`;
+    const words = `Colours: ${theme === "auto" ? "the system's" : theme}`;
     button.setAttribute("aria-label", words);
     button.title = `${words} (t)`;
   };

@@ -26,9 +26,9 @@ export class Totals {
     let waiting = 0;
     for (const job of this.world.jobs.values()) waiting += Number(job.state === "waiting");
     say(this.used, now.busy.toLocaleString("en"));
-    const closed = `${now.ill ? ` · ${now.ill} unhealthy` : ""}${now.off ? ` · ${now.off} closed` : ""}`;
+    const lost = `${now.ill ? ` · ${now.ill} unhealthy` : ""}${now.off ? ` · ${now.off} unavailable` : ""}`;
     const waits = `${waiting.toLocaleString("en")} ${waiting === 1 ? "job waits" : "jobs wait"}`;
-    say(this.words, ` of ${now.all.toLocaleString("en")} GPUs in use · ${waits}${closed}`);
+    say(this.words, ` of ${now.all.toLocaleString("en")} GPUs in use · ${waits}${lost}`);
     for (const name of ["busy", "ill", "off"] as const) {
       this.shares[name].style.setProperty("width", `${now.all ? (100 * now[name]) / now.all : 0}%`);
     }

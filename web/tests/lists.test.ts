@@ -13,7 +13,7 @@ import { gpu, job, news, node, pod, use } from "./made";
 
 test("a job's line says why it waits, or where it is", () => {
   equal(summary(job({ state: "waiting", why: "No GPU is free." })), "No GPU is free.");
-  equal(summary(job({ state: "waiting" })), "Waiting for a decision.");
+  equal(summary(job({ state: "waiting" })), "Waiting for the scheduler's decision.");
   equal(summary(job({ state: "failed", reason: "Error", why: "exit code 1" })), "Error: exit code 1");
   equal(summary(job({ state: "failed" })), "Failed.");
   equal(summary(job({ state: "done" })), "Finished.");

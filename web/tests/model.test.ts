@@ -46,11 +46,11 @@ test("every state is told in words", () => {
   const at = node();
   equal(stateWords(gpu(), at), "free");
   equal(stateWords(gpu({ uses: [use({ util: 79.6 })] }), at), "default/train-0, 80 % busy");
-  equal(stateWords(gpu({ ill: true, uses: [use()] }), at), "unhealthy, default/train-0 still on it");
+  equal(stateWords(gpu({ ill: true, uses: [use()] }), at), "unhealthy, still used by default/train-0");
   equal(stateWords(gpu(), node({ cordoned: true })), "cordoned");
   equal(stateWords(gpu(), node({ ready: false })), "node not ready");
   equal(stateWords(gpu({ mode: "shared", slots: 4, uses: [use({ milli: 250 })] }), at), "shared, 1 of 4 shares in use by default/train-0");
-  equal(stateWords(MIG, at), "MIG 3g.40gb + 1g.10gb; 1 of 2 slices in use");
+  equal(stateWords(MIG, at), "MIG 3g.40gb + 1g.10gb; 1 of 2 instances in use");
 });
 
 test("a node's note and columns", () => {

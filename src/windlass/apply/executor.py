@@ -332,7 +332,7 @@ class PlanExecutor:
         pod = self._cache.pods.get(key)
         if pod is None or pod.is_bound or key in self._cache.assumed:
             return
-        if not self._cache.is_responsible_for(pod):
+        if not self._cache.responsibility.covers(pod):
             return
         if node is None and pod.status.nominated_node_name:
             node = ""  # clears the nomination of an earlier decision

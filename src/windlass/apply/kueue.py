@@ -46,7 +46,10 @@ class WorkloadQueue(msgspec.Struct, frozen=True):
     """The WorkloadPriorityClass that its owner names and that doesn't exist: its value counts once it does."""
 
 
+NODE_MAINTENANCE = "NodeMaintenance"
+"""The operator's reason: a change or a repair of the node."""
 NON_PREEMPTION_MESSAGES = {
+    NODE_MAINTENANCE: "Evicted so that its node can be worked on",
     DURATION_EXCEEDED: "The workload exceeded its declared duration",
     PODS_READY_TIMEOUT: "Exceeded the PodsReady timeout",
     MAXIMUM_EXECUTION_TIME_EXCEEDED: "The workload is deactivated due to exceeding the maximum execution time",

@@ -57,21 +57,21 @@ class OwnerWorkloadReconciler:
     def reconcile(self) -> None:
         """Creates missing Workloads, finishes those whose owner has ended, and reconciles the others."""
         self._drop_deleted()
-        self._unsettled.update(dict.fromkeys(self._cache.pop_changed_owners()))
+        self._unsettled.update(dict.fromkeys(self._cache.owners.pop_changed()))
         for identity in [*self._unsettled]:
             with self._writer.guard.step(f"the Workload of {' '.join(identity)}"):
-                obj = self._cache.queued_owner(identity)
+                obj = self._cache.owners.get(identity)
                 if obj is None or self._reconcile_owner(obj):
                     del self._unsettled[identity]
 
     def _reconcile_owner(self, obj: OwnerObject) -> bool:
         """Whether nothing is left to do until the owner or its Workload changes."""
         metadata = obj.metadata
-        if self._cache.has_queued_parent(obj):
+        if self._cache.owners.has_parent(obj):
             return False  # the parent's Workload covers it, for as long as there is a parent
         if not self._writer.manages_queue(metadata.namespace, metadata.labels.get(QUEUE_NAME_LABEL, "")):
             return True
-        key = self._cache.workload_key_of(obj) or _workload_key(obj)
+        key = self._cache.owners.workload_key_of(obj) or _workload_key(obj)
         known, end = self._writer.workload(key), terminal_state(obj)
         if known is None:
             if not end and time.monotonic() > self._created_at.get(key, MAYBE) + RETRY_SECONDS:
@@ -124,7 +124,7 @@ class OwnerWorkloadReconciler:
     def awaits_update(self, known: WorkloadObject) -> bool:
         """Whether its owner is still being stopped, or says something else than the Workload does."""
         for reference in known.metadata.owner_references:
-            obj = self._cache.queued_owner((reference.kind, f"{known.metadata.namespace}/{reference.name}"))
+            obj = self._cache.owners.get((reference.kind, f"{known.metadata.namespace}/{reference.name}"))
             if reference.controller and obj is not None and obj.metadata.uid == reference.uid:
                 owner = owner_from_object(obj)
                 return _contradicts(known, owner) or _is_outdated(known, owner)
@@ -178,7 +178,7 @@ class OwnerWorkloadReconciler:
                 return  # the next decision after its arrival tries again
             templates_from = await self._writer.get_raw("JobSet", JOBSET, obj.key, job_set.metadata.uid)
             job_set_owner = owner_from_object(job_set)
-            if templates_from is None or not self._cache.is_responsible_for_owner(job_set_owner):
+            if templates_from is None or not self._cache.responsibility.covers_owner(job_set_owner):
                 return
             owner = msgspec.structs.replace(owner, pod_sets=job_set_owner.pod_sets)
         body = kueue.build_workload(raw, owner, pod_templates_of(templates_from), self._queue_of(obj, owner))

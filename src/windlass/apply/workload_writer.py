@@ -112,7 +112,7 @@ class WorkloadWriter:
         return workload is not None and self.manages_queue(workload.metadata.namespace, workload.spec.queue_name)
 
     def manages_queue(self, namespace: str, queue: str) -> bool:
-        return not self._cache.kueue_is_live or self._cache.is_taken_over(namespace or "default", queue)
+        return self._cache.responsibility.admits_to(namespace or "default", queue)
 
     # Order
 

@@ -12,8 +12,9 @@ import click
 
 from windlass.cli.output import output_option, plain_table, print_document, print_note, print_table, windlass_document
 from windlass.cli.parameters import default_option
+from windlass.cli.time_range import parse_since
 from windlass.model.errors import InputError
-from windlass.model.times import parse_duration, parse_timestamp
+from windlass.model.times import parse_timestamp
 
 if TYPE_CHECKING:
     from windlass.apply.audit import AuditRecord
@@ -28,7 +29,7 @@ HEADINGS = ("TIME", "ACTION", "WORKLOAD", "QUEUE", "PODS", "REASON", "GAINER", "
 
 @click.command("audit", epilog=EXAMPLES)
 @click.argument("source", metavar="FOLDER|FILE|-")
-@click.option("--since", default="", help="Not older than this: 90m, 24h, or a time such as 2026-01-31T12:00:00Z.")
+@click.option("--since", default="", help="Not older than this: 90m, 24h, 30d, or a time such as 2026-01-31T12:00:00Z.")
 @click.option("--workload", default="", help="Only what this workload (namespace/name) lost, or gained from others.")
 @click.option("--queue", default="", help="Only admissions by this ClusterQueue.")
 @default_option("--action", type=click.Choice(["any", "admitted", "evicted"]), default="any")
@@ -38,7 +39,7 @@ def audit(source: str, since: str, workload: str, queue: str, action: str, outpu
 
     Reads what `windlass scheduler --audit` wrote. Other lines, such as those of the log, are passed over.
     """
-    earliest = _earliest(since)
+    earliest = parse_since(since, int(time.time())) if since else 0
     found = [
         record
         for record in read_records(_lines(source))
@@ -90,20 +91,6 @@ def _file_order(path: Path) -> tuple[str, int]:
     """`audit-2026-01-31.jsonl`, then `audit-2026-01-31.1.jsonl`."""
     day, _, number = path.stem.partition(".")
     return day, int(number) if number.isdigit() else 0
-
-
-def _earliest(since: str) -> int:
-    if not since:
-        return 0
-    at = parse_timestamp(since)
-    if at:
-        return int(at)
-    try:
-        return int(time.time()) - parse_duration(since)
-    except InputError:
-        raise InputError(
-            f"'{since}' is neither a duration such as 24h nor a time such as 2026-01-31T12:00:00Z", path="--since"
-        ) from None
 
 
 def _row(record: AuditRecord) -> tuple[str, ...]:

@@ -81,7 +81,7 @@ def defrag_table(plan: DefragPlan) -> Table:
     """One row per move, in order, then the workloads that start, then those that still wait."""
     rows = []
     for number, move in enumerate(plan.moves, start=1):
-        to = f"{move.to_node} (a stop)" if move.is_stop else move.to_node
+        to = f"{move.to_node} (temporary)" if move.is_stop else move.to_node
         lost = f"{move.lost_milli_seconds / MILLI:g}"
         rows.append((f"move {number}", move.pod, move.from_node, to, move.for_workload, lost))
     rows += [("then", start.workload, "", "starts", _worth(start), "") for start in plan.starts]
@@ -99,12 +99,12 @@ def _worth(start: Start) -> str:
 def summary(plan: DefragPlan) -> str:
     """One line: cost, started workloads, distance from the optimum."""
     if not plan.moves:
-        return "no moves"
+        return "no moves are planned"
     moves = "1 move loses" if len(plan.moves) == 1 else f"{len(plan.moves)} moves lose"
     workloads = "1 workload starts" if len(plan.starts) == 1 else f"{len(plan.starts)} workloads start"
     cost, bound = plan.lost_milli_seconds, plan.bound_milli_seconds
     if all(start.is_proven for start in plan.starts):
         best = "nothing cheaper exists"
     else:
-        best = f"at least {bound / MILLI:g} GPU-seconds are lost in any case (gap {optimality_gap(cost, bound):.0%})"
+        best = f"any plan loses at least {bound / MILLI:g} (gap {optimality_gap(cost, bound):.0%})"
     return f"{moves} {cost / MILLI:g} GPU-seconds, {workloads}; {best}"

@@ -31,7 +31,7 @@ Examples:
   windlass freeze --status
   windlass freeze --off
 """
-NOT_COVERED = "leases, kubelets, other controllers and `windlass` commands that a person gives"
+NOT_STOPPED = "renewal of Leases, kubelets, other controllers, and `windlass` commands"
 
 
 class FrozenNamespace(msgspec.Struct, frozen=True, rename="camel"):
@@ -108,7 +108,7 @@ async def write_freeze(client: KubeClient, namespaces: list[str], *, frozen: boo
     from windlass.kube.write_requests import apply_object
     from windlass.model.times import format_timestamp
 
-    by = await _user_name(client)
+    by = await user_name(client)
     for namespace in namespaces:
         known = await _state(client, namespace)
         state = FROZEN if frozen else RUNNING
@@ -142,22 +142,20 @@ def freeze_lines(found: list[FrozenNamespace]) -> list[str]:
     lines = []
     for part in found:
         by, why = (f" by {part.by}" if part.by else ""), (f": {part.reason}" if part.reason else "")
-        roles = (
-            ", ".join(f"scheduler {name}" for name in part.schedulers) or "no scheduler; node agents, if there are any"
-        )
+        roles = ", ".join(f"scheduler {name}" for name in part.schedulers) or "no scheduler; node agents are not listed"
         if part.state == "running":
-            since = f"since {part.since}{by}" if part.since else "was never frozen"
+            since = f"since {part.since}{by}" if part.since else "never frozen"
             lines.append(f"{part.namespace}: running ({roles}), {since}")
         else:
             lines.append(f"{part.namespace}: {part.state} ({roles}) since {part.since}{by}{why}")
         lines += [
-            f"{part.namespace}: scheduler {name} does NOT obey, it is older than `windlass freeze`: "
+            f"{part.namespace}: scheduler {name} still writes: it is older than `windlass freeze`. To stop it: "
             f"kubectl -n {part.namespace} scale deployment {name} --replicas=0"
             for name in part.not_obeying
         ]
     if any(part.state != "running" for part in found):
-        lines.append("No write begins later than 5 s after that time. To resume: windlass freeze --off")
-        lines.append(f"Not covered: {NOT_COVERED}.")
+        lines.append("All writes stop within 5 s of that time. To resume: windlass freeze --off")
+        lines.append(f"Not stopped: {NOT_STOPPED}.")
     return lines
 
 
@@ -172,7 +170,7 @@ async def _state(client: KubeClient, namespace: str) -> FreezeState:
         return FreezeState()
 
 
-async def _user_name(client: KubeClient) -> str:
+async def user_name(client: KubeClient) -> str:
     """As the API server knows the caller; else the user of this machine."""
     from windlass.kube.errors import ApiError
     from windlass.kube.request import Request

@@ -101,11 +101,11 @@ async def take_back(client: KubeClient, namespace: str) -> None:
         if asyncio.get_running_loop().time() > deadline:
             raise ClusterUnreachable(
                 f"pods of kube-scheduler ({selector}) in namespace {namespace} have not ended within "
-                f"{GONE_SECONDS:.0f} s; Windlass stays frozen (delete them, then run this again)"
+                f"{GONE_SECONDS:.0f} s, so Windlass stays frozen: delete them, then run windlass handover --back again"
             )
         await asyncio.sleep(POLL_SECONDS)
     await write_freeze(client, [namespace], frozen=False, reason="")
-    print_note("kube-scheduler is gone, and Windlass goes on")
+    print_note("kube-scheduler has ended; Windlass schedules again")
 
 
 async def _published_names(client: KubeClient, namespace: str) -> tuple[str, ...]:
@@ -128,13 +128,13 @@ async def _report_waiting(client: KubeClient, names: tuple[str, ...], without_qu
     waiting = [pod for pod in listed["items"] if pod["spec"].get("schedulerName") in names]
     gated = [pod for pod in waiting if pod["spec"].get("schedulingGates")]
     queued = [pod for pod in waiting if _queue_of(pod) and pod not in gated]
-    print_note(f"{len(waiting)} pods wait for {', '.join(names)}; {len(gated)} of them are gated and keep waiting")
+    print_note(f"{len(waiting)} pods wait for {', '.join(names)}; {len(gated)} have scheduling gates and keep waiting")
     if queued and not without_quota:
         first: dict[str, Any] = queued[0]["metadata"]
         raise InputError(
             f"{len(queued)} waiting pods belong to a queue and have no scheduling gate, such as "
             f"{first['namespace']}/{first['name']}: kube-scheduler would start them without quota",
-            remedy="--without-quota hands them over all the same",
+            remedy="add --without-quota to hand them over all the same",
         )
 
 

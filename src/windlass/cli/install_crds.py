@@ -38,7 +38,7 @@ QUEUE_API = f"kueue-v0.18, windlass-{__version__}"
 """Whose interface the CRDs of the queue API follow, and which release of Windlass wrote them."""
 Column = tuple[str, str, str]
 """Heading, JSON path, type; in `kubectl get -o wide` alone if the heading ends with `+`."""
-_AGE: Column = ("Age", ".metadata.creationTimestamp", "date")
+AGE: Column = ("Age", ".metadata.creationTimestamp", "date")
 _COUNTS: tuple[Column, ...] = (("Pending Workloads", ".status.pendingWorkloads", "integer"),)
 _COLUMNS: dict[str, tuple[Column, ...]] = {
     "ClusterQueue": (
@@ -57,16 +57,16 @@ _COLUMNS: dict[str, tuple[Column, ...]] = {
         ("Reserved in", ".status.admission.clusterQueue", "string"),
         ("Admitted", ".status.conditions[?(@.type=='Admitted')].status", "string"),
         ("Finished", ".status.conditions[?(@.type=='Finished')].status", "string"),
-        _AGE,
+        AGE,
     ),
     "WorkloadPriorityClass": (("Value", ".value", "integer"),),
-    "Cohort": (("Parent", ".spec.parentName", "string"), _AGE),
-    "ResourceFlavor": (("Topology", ".spec.topologyName", "string"), _AGE),
+    "Cohort": (("Parent", ".spec.parentName", "string"), AGE),
+    "ResourceFlavor": (("Topology", ".spec.topologyName", "string"), AGE),
     "Reservation": (
         ("From", ".spec.from", "string"),
         ("Until", ".spec.until", "string"),
         ("GPUs", ".spec.gpus", "integer"),
-        _AGE,
+        AGE,
     ),
 }
 """What `kubectl get` shows of each kind: for Kueue's, as in its own CRDs, which have none for cohorts and flavors."""
@@ -77,23 +77,23 @@ _OLD_PATHS = {".spec.cohortName": ".spec.cohort", ".spec.parentName": ".spec.par
 def crds() -> list[dict[str, Any]]:
     queue, own = (KUEUE, ("v1beta2", "v1beta1")), ("windlass.dev", ("v1",))
     return [
-        _crd(*queue, "ClusterQueue", "clusterqueues", _cluster_queue(), ("cq",), namespaced=False),
-        _crd(*queue, "LocalQueue", "localqueues", _local_queue(), ("queue", "queues", "lq")),
-        _crd(*queue, "Cohort", "cohorts", _cohort(), namespaced=False),
-        _crd(*queue, "ResourceFlavor", "resourceflavors", _flavor(), _FLAVOR_NAMES, namespaced=False),
-        _crd(*queue, "Topology", "topologies", _topology(), namespaced=False),
-        _crd(*queue, "Workload", "workloads", _workload(), ("wl",)),
-        _crd(
+        make_crd(*queue, "ClusterQueue", "clusterqueues", _cluster_queue(), ("cq",), namespaced=False),
+        make_crd(*queue, "LocalQueue", "localqueues", _local_queue(), ("queue", "queues", "lq")),
+        make_crd(*queue, "Cohort", "cohorts", _cohort(), namespaced=False),
+        make_crd(*queue, "ResourceFlavor", "resourceflavors", _flavor(), _FLAVOR_NAMES, namespaced=False),
+        make_crd(*queue, "Topology", "topologies", _topology(), namespaced=False),
+        make_crd(*queue, "Workload", "workloads", _workload(), ("wl",)),
+        make_crd(
             *(*queue, "WorkloadPriorityClass", "workloadpriorityclasses", _priority_class()),
             namespaced=False,
             required="value",
         ),
-        _crd(*own, "Reservation", "reservations", _reservation(), namespaced=False, required="spec"),
-        _crd(*own, "RunTimeHistory", "runtimehistories", _run_times()),
+        make_crd(*own, "Reservation", "reservations", _reservation(), namespaced=False, required="spec"),
+        make_crd(*own, "RunTimeHistory", "runtimehistories", _run_times()),
     ]
 
 
-def _crd(
+def make_crd(
     group: str,
     versions: tuple[str, ...],
     kind: str,
@@ -103,6 +103,7 @@ def _crd(
     *,
     namespaced: bool = True,
     required: str = "",
+    columns: tuple[Column, ...] = (),
 ) -> dict[str, Any]:
     schema = object_schema(
         required,
@@ -117,7 +118,7 @@ def _crd(
             "served": True,
             "storage": position == 0,
             "schema": {"openAPIV3Schema": schema},
-            "additionalPrinterColumns": _columns(kind, version),
+            "additionalPrinterColumns": _columns(columns or _COLUMNS.get(kind, (AGE,)), version),
             **({"subresources": {"status": {}}} if "status" in fields else {}),
         }
         for position, version in enumerate(versions)
@@ -139,9 +140,9 @@ def _crd(
     }
 
 
-def _columns(kind: str, version: str) -> list[dict[str, Any]]:
+def _columns(columns: tuple[Column, ...], version: str) -> list[dict[str, Any]]:
     found = []
-    for heading, path, column_type in _COLUMNS.get(kind, (_AGE,)):
+    for heading, path, column_type in columns:
         path = _OLD_PATHS.get(path, path) if version == "v1beta1" else path
         column = {"name": heading.removesuffix("+"), "type": column_type, "jsonPath": path}
         found.append({**column, "priority": 1} if heading.endswith("+") else column)

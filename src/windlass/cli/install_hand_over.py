@@ -60,8 +60,8 @@ async def _hand_over(client: KubeClient, namespace: str, release: str) -> None:
         except NotFound:
             continue
         if QUEUE_API_ANNOTATION not in (found["metadata"].get("annotations") or {}):
-            print_note(f"{name} is not from Windlass, and stays as it is")
+            print_note(f"{name} was not installed by Windlass: unchanged")
             continue
         body = {"metadata": {"labels": labels, "annotations": annotations}}
         await client.send(Request("PATCH", path, body=body, content_type=MERGE_PATCH))
-        print_note(f"{name} handed over")
+        print_note(f"{name} handed over to Kueue")

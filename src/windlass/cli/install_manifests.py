@@ -24,10 +24,31 @@ from windlass.model.unstructured import Unstructured
 LEASE = "windlass-scheduler"
 NAME = "windlass-scheduler"
 PORT = 10259
-SELECTOR_LABELS = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "scheduler"}
-LABELS = {**MANAGED_LABELS, **SELECTOR_LABELS}
 USER = 65532
 RBAC = "rbac.authorization.k8s.io"
+
+
+class Role(msgspec.Struct, frozen=True):
+    """A program of Windlass that runs as replicas of which one leads."""
+
+    name: str
+    """Of all its objects, and of its lease."""
+    component: str
+    port: int
+    arguments: tuple[str, ...]
+    cluster_rules: tuple[Unstructured, ...]
+    own_rules: tuple[Unstructured, ...]
+    """Of the Role in its own namespace."""
+    egress: tuple[int, ...] = (443, 6443)
+    """TCP ports; empty: any."""
+
+    @property
+    def selector_labels(self) -> dict[str, str]:
+        return {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: self.component}
+
+    @property
+    def labels(self) -> dict[str, str]:
+        return {**MANAGED_LABELS, **self.selector_labels}
 
 
 class InstallOptions(msgspec.Struct, frozen=True):
@@ -44,14 +65,23 @@ class InstallOptions(msgspec.Struct, frozen=True):
 
 def manifests(choices: InstallOptions) -> list[Unstructured]:
     """All but the CRDs, which may belong to another installation."""
+    return [namespace_object(choices.namespace, "restricted"), *role_manifests(scheduler_role(choices), choices)]
+
+
+def scheduler_role(choices: InstallOptions) -> Role:
+    rules = (tuple(cluster_rules()), tuple(lease_rules(LEASE)))
+    return Role(NAME, "scheduler", PORT, tuple(_arguments(choices)), *rules)
+
+
+def role_manifests(role: Role, choices: InstallOptions) -> list[Unstructured]:
+    """Account, rights, Deployment, budget, Service and NetworkPolicy."""
     return [
-        namespace_object(choices.namespace, "restricted"),
-        {**_object("v1", "ServiceAccount", choices), "automountServiceAccountToken": False},
-        *_roles(choices),
-        _deployment(choices),
-        _budget(choices),
-        _service(choices),
-        _network_policy(choices),
+        {**_object("v1", "ServiceAccount", role, choices), "automountServiceAccountToken": False},
+        *_roles(role, choices),
+        _deployment(role, choices),
+        _budget(role, choices),
+        _service(role, choices),
+        _network_policy(role, choices),
     ]
 
 
@@ -60,8 +90,8 @@ def all_objects(choices: InstallOptions, crd_objects: list[Unstructured] | None 
     return [first, *(crds() if crd_objects is None else crd_objects), *rest]
 
 
-def _object(version: str, kind: str, choices: InstallOptions, *, namespaced: bool = True) -> Unstructured:
-    return managed_object(version, kind, NAME, LABELS, choices.namespace if namespaced else "")
+def _object(version: str, kind: str, role: Role, choices: InstallOptions, *, namespaced: bool = True) -> Unstructured:
+    return managed_object(version, kind, role.name, role.labels, choices.namespace if namespaced else "")
 
 
 def managed_object(version: str, kind: str, name: str, labels: dict[str, str], namespace: str = "") -> Unstructured:
@@ -73,15 +103,15 @@ def namespace_object(name: str, pod_security: str) -> Unstructured:
     return managed_object("v1", "Namespace", name, {**MANAGED_LABELS, POD_SECURITY_ENFORCE_LABEL: pod_security})
 
 
-def _roles(choices: InstallOptions) -> list[Unstructured]:
-    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.namespace}]
+def _roles(role: Role, choices: InstallOptions) -> list[Unstructured]:
+    subjects = [{"kind": "ServiceAccount", "name": role.name, "namespace": choices.namespace}]
     roles = []
-    for scope, rules in (("Cluster", cluster_rules()), ("", lease_rules(LEASE))):
+    for scope, rules in (("Cluster", list(role.cluster_rules)), ("", list(role.own_rules))):
         kind = f"{scope}Role"
         namespaced = not scope
-        roles.append({**_object(f"{RBAC}/v1", kind, choices, namespaced=namespaced), "rules": rules})
-        binding = _object(f"{RBAC}/v1", f"{kind}Binding", choices, namespaced=namespaced)
-        roles.append({**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": NAME}, "subjects": subjects})
+        roles.append({**_object(f"{RBAC}/v1", kind, role, choices, namespaced=namespaced), "rules": rules})
+        binding = _object(f"{RBAC}/v1", f"{kind}Binding", role, choices, namespaced=namespaced)
+        roles.append({**binding, "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role.name}, "subjects": subjects})
     return roles
 
 
@@ -98,13 +128,13 @@ def _arguments(choices: InstallOptions) -> list[str]:
     ]
 
 
-def _deployment(choices: InstallOptions) -> Unstructured:
+def _deployment(role: Role, choices: InstallOptions) -> Unstructured:
     container = {
-        "name": "scheduler",
+        "name": role.component,
         "image": choices.image,
         "imagePullPolicy": choices.pull_policy,
-        "args": _arguments(choices),
-        "ports": [{"name": "status", "containerPort": PORT}],
+        "args": list(role.arguments),
+        "ports": [{"name": "status", "containerPort": role.port}],
         "livenessProbe": _probe("/healthz", 30),
         "readinessProbe": _probe("/readyz", 5),
         "startupProbe": {**_probe("/healthz", 2), "failureThreshold": 60},
@@ -116,10 +146,10 @@ def _deployment(choices: InstallOptions) -> Unstructured:
         },
         "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
     }
-    term = {"labelSelector": {"matchLabels": SELECTOR_LABELS}, "topologyKey": HOSTNAME_LABEL}
+    term = {"labelSelector": {"matchLabels": role.selector_labels}, "topologyKey": HOSTNAME_LABEL}
     apart = {"weight": 100, "podAffinityTerm": term}
     pod = {
-        "serviceAccountName": NAME,
+        "serviceAccountName": role.name,
         "automountServiceAccountToken": True,
         "priorityClassName": "system-cluster-critical",
         "terminationGracePeriodSeconds": 30,
@@ -133,34 +163,34 @@ def _deployment(choices: InstallOptions) -> Unstructured:
         "containers": [container],
         "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
     }
-    template = {"metadata": {"labels": LABELS}, "spec": pod}
-    spec = {"replicas": choices.replicas, "selector": {"matchLabels": SELECTOR_LABELS}, "template": template}
-    return {**_object(APPS_API_VERSION, "Deployment", choices), "spec": spec}
+    template = {"metadata": {"labels": role.labels}, "spec": pod}
+    spec = {"replicas": choices.replicas, "selector": {"matchLabels": role.selector_labels}, "template": template}
+    return {**_object(APPS_API_VERSION, "Deployment", role, choices), "spec": spec}
 
 
 def _probe(path: str, period: int) -> Unstructured:
     return {"httpGet": {"path": path, "port": "status"}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
-def _budget(choices: InstallOptions) -> Unstructured:
-    spec = {"maxUnavailable": 1, "selector": {"matchLabels": SELECTOR_LABELS}}
-    return {**_object(POLICY_API_VERSION, "PodDisruptionBudget", choices), "spec": spec}
+def _budget(role: Role, choices: InstallOptions) -> Unstructured:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": role.selector_labels}}
+    return {**_object(POLICY_API_VERSION, "PodDisruptionBudget", role, choices), "spec": spec}
 
 
-def _service(choices: InstallOptions) -> Unstructured:
-    port = {"name": "status", "port": PORT, "targetPort": "status"}
-    return {**_object("v1", "Service", choices), "spec": {"selector": SELECTOR_LABELS, "ports": [port]}}
+def _service(role: Role, choices: InstallOptions) -> Unstructured:
+    port = {"name": "status", "port": role.port, "targetPort": "status"}
+    return {**_object("v1", "Service", role, choices), "spec": {"selector": role.selector_labels, "ports": [port]}}
 
 
-def _network_policy(choices: InstallOptions) -> Unstructured:
+def _network_policy(role: Role, choices: InstallOptions) -> Unstructured:
     """In: the kubelet's probes and Prometheus. Out: the API server, wherever it listens, and names."""
     spec = {
-        "podSelector": {"matchLabels": SELECTOR_LABELS},
+        "podSelector": {"matchLabels": role.selector_labels},
         "policyTypes": ["Ingress", "Egress"],
-        "ingress": [{"ports": [{"protocol": "TCP", "port": PORT}]}],
+        "ingress": [{"ports": [{"protocol": "TCP", "port": role.port}]}],
         "egress": [
-            {"ports": [{"protocol": "TCP", "port": 443}, {"protocol": "TCP", "port": 6443}]},
+            {"ports": [{"protocol": "TCP", "port": port} for port in role.egress] or [{"protocol": "TCP"}]},
             {"ports": [{"protocol": "UDP", "port": 53}, {"protocol": "TCP", "port": 53}]},
         ],
     }
-    return {**_object("networking.k8s.io/v1", "NetworkPolicy", choices), "spec": spec}
+    return {**_object("networking.k8s.io/v1", "NetworkPolicy", role, choices), "spec": spec}

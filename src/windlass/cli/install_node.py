@@ -49,6 +49,7 @@ Examples:
 @click.option("--arg", "arguments", multiple=True, help="One more argument of `windlass node run`, as often as needed.")
 @click.option("--node-selector", default="", help="Labels such as pool=gpu, instead of NFD's PCI labels.")
 @click.option("--pod-monitor", is_flag=True, help="Add a PodMonitor, for Prometheus's operator.")
+@click.option("--history", is_flag=True, help="Keep 30 days of the GPUs' samples on each node, some 5 MB for 8 GPUs.")
 @click.option(
     "--mount-host-root",
     is_flag=True,
@@ -66,6 +67,7 @@ def install_node(
     arguments: tuple[str, ...],
     node_selector: str,
     pod_monitor: bool,
+    history: bool,
     mount_host_root: bool,
     platform: str | None,
 ) -> None:
@@ -86,6 +88,7 @@ def install_node(
         arguments=arguments,
         node_selector=_labels(node_selector),
         pod_monitor=pod_monitor,
+        history=history,
         mount_host_root=mount_host_root,
         platform=platform or "",
     )

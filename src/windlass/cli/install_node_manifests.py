@@ -42,6 +42,8 @@ AGENT_VARIABLES = {"MPS_ROOT": HOST_PATHS["mps"]}
 """Settings of the device plugin that follow from the mounts, as NVIDIA's chart sets them."""
 FEATURES_FOLDER = "/etc/kubernetes/node-feature-discovery/features.d"
 """Where NFD looks for labels in files, on the host; mounted for the label sink `file` alone."""
+HISTORY_FOLDER = "/var/lib/windlass/history"
+"""Where the agent keeps its samples, on the host; mounted on request."""
 METRICS_PORT = 9400
 READINESS_PROBE = {
     # Python itself, since the image has no other program, and without its site packages: milliseconds.
@@ -83,6 +85,8 @@ class NodeInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
     """Instead of the PCI labels."""
     pod_monitor: bool = False
     """Whether to add a PodMonitor, for Prometheus's operator."""
+    history: bool = False
+    """Whether the agent keeps 30 days of samples on the node."""
     mount_host_root: bool = False
     """Whether the host's file system is a volume of the pod, instead of `/proc/1/root`."""
     platform: str = ""
@@ -201,7 +205,9 @@ def _service(choices: NodeInstallOptions) -> Unstructured:
 
 
 def _pod_monitor(choices: NodeInstallOptions) -> Unstructured:
-    spec = {"selector": {"matchLabels": SELECTOR_LABELS}, "podMetricsEndpoints": [{"port": "metrics"}]}
+    # Without honorLabels, Prometheus replaces the pod that holds the GPU by the exporter's own.
+    endpoints = [{"port": "metrics", "honorLabels": True}]
+    spec = {"selector": {"matchLabels": SELECTOR_LABELS}, "podMetricsEndpoints": endpoints}
     return {**_object("monitoring.coreos.com/v1", "PodMonitor", choices), "spec": spec}
 
 
@@ -224,6 +230,8 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
     ]
     if choices.label_sink == "file":
         volumes.append({"name": "features", "hostPath": {"path": FEATURES_FOLDER, "type": "DirectoryOrCreate"}})
+    if choices.history:
+        volumes.append({"name": "history", "hostPath": {"path": HISTORY_FOLDER, "type": "DirectoryOrCreate"}})
     if choices.mount_host_root:
         volumes.append({"name": "host-root", "hostPath": {"path": "/"}})
     if choices.config or choices.configs:
@@ -254,12 +262,16 @@ def _container(choices: NodeInstallOptions) -> Unstructured:
     mounts: list[Unstructured] = [{"name": name, "mountPath": path} for name, path in HOST_PATHS.items()]
     if choices.label_sink == "file":
         mounts.append({"name": "features", "mountPath": FEATURES_FOLDER})
+    if choices.history:
+        mounts.append({"name": "history", "mountPath": HISTORY_FOLDER})
     if choices.mount_host_root:  # what the host mounts or unmounts later, the agent sees too
         mounts.append({"name": "host-root", "mountPath": MOUNTED_HOST, "mountPropagation": "HostToContainer"})
     arguments = [
         *("node", "run", f"--parts={','.join(choices.parts)}"),
         *(f"--label-sink={choices.label_sink}", f"--namespace={choices.namespace}"),
     ]
+    if choices.history:
+        arguments.append(f"--history={HISTORY_FOLDER}")
     if choices.configs:
         arguments.append(f"--config-file-srcdir={CONFIG_FOLDER}")
     elif choices.config:

@@ -43,16 +43,16 @@ def cluster_rules() -> list[Rule]:
     reads: dict[str, list[str]] = {}
     for kind in WATCHED_KINDS:
         reads.setdefault(kind.group, []).append(kind.plural)
-    rules = [_rule(group, sorted(set(plurals)), READS) for group, plurals in sorted(reads.items())]
-    rules += [_rule(group, [resource], verbs) for group, resource, verbs in WRITES]
+    rules = [rule(group, sorted(set(plurals)), READS) for group, plurals in sorted(reads.items())]
+    rules += [rule(group, [resource], verbs) for group, resource, verbs in WRITES]
     owners: dict[str, list[str]] = {}
     for group, plural in patched_kinds([(kind.kind, kind.group, kind.plural) for kind in WATCHED_KINDS]):
         owners.setdefault(group, []).append(plural)
-    rules += [_rule(group, plurals, ("patch",)) for group, plurals in owners.items()]  # suspend, evictions
+    rules += [rule(group, plurals, ("patch",)) for group, plurals in owners.items()]  # suspend, evictions
     return [
         *rules,
-        _rule("coordination.k8s.io", ["leases"], ("get",), [KUEUE_LEASE]),
-        _rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], ("get",), [KUEUE_WEBHOOKS]),
+        rule("coordination.k8s.io", ["leases"], ("get",), [KUEUE_LEASE]),
+        rule("admissionregistration.k8s.io", ["validatingwebhookconfigurations"], ("get",), [KUEUE_WEBHOOKS]),
     ]
 
 
@@ -63,18 +63,18 @@ def lease_rules(lease: str) -> list[Rule]:
     """
     group = "coordination.k8s.io"
     return [
-        _rule(group, ["leases"], ("create",)),
-        _rule(group, ["leases"], ("get", "update"), [lease]),
-        _rule("", ["configmaps"], ("create", "patch"), [f"{lease}{CONFIG_MAP_SUFFIX}"]),
+        rule(group, ["leases"], ("create",)),
+        rule(group, ["leases"], ("get", "update"), [lease]),
+        rule("", ["configmaps"], ("create", "patch"), [f"{lease}{CONFIG_MAP_SUFFIX}"]),
         freeze_rule(),
     ]
 
 
 def freeze_rule() -> Rule:
     """Without it nothing is written: a role that can't read the brake must not move."""
-    return _rule("", ["configmaps"], ("get",), [FREEZE_CONFIG_MAP])
+    return rule("", ["configmaps"], ("get",), [FREEZE_CONFIG_MAP])
 
 
-def _rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> Rule:
+def rule(group: str, resources: Iterable[str], verbs: Iterable[str], names: Iterable[str] = ()) -> Rule:
     rule: Rule = {"apiGroups": [group], "resources": list(resources), "verbs": list(verbs)}
     return {**rule, "resourceNames": list(names)} if names else rule

@@ -21,6 +21,8 @@ COMMANDS = lazy_commands(
     ),
     ("advise", "Tools", "Whole GPU, MIG, MPS or time-slicing for a workload, and why."),
     ("labels", "Tools", "The labels that this node would get."),
+    ("history", "Tools", "What the GPUs of this node have done, from the agent's --history."),
+    ("trends", "Tools", "GPUs of this node that get worse: memory leaks, heat, growing errors."),
     ("fault", "Simulation", "Break or heal a GPU of a simulated node."),
 )
 

@@ -120,6 +120,11 @@ def plugin_flags(command: Callable[..., Any]) -> Callable[..., Any]:
     default="",
     help=f"Folder on the host where an HPC scheduler writes the jobs of each GPU ({HPC_VARIABLE}).",
 )
+@click.option(
+    "--history",
+    type=FOLDER,
+    help="Keep 30 days of the GPUs' samples in this folder, some 5 MB for 8 GPUs; `windlass node history` reads it.",
+)
 @default_option("--state", type=FOLDER, default="/run/windlass", help="Folder for the state that the parts share.")
 @default_option("--device-plugins", type=FOLDER, default="/var/lib/kubelet/device-plugins")
 @click.option(

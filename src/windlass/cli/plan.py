@@ -11,6 +11,7 @@ COMMANDS = lazy_commands(
     ("schedule", "Questions", "What would be decided now, on the cluster or a dump, with manifests added."),
     ("mig", "Questions", "What a MIG layout would change on this node's GPUs."),
     ("defrag", "Questions", "Which running pods to move so that something that waits can start."),
+    ("change", "Questions", "Which nodes a fleet change takes, in which order, and which pods that evicts."),
 )
 
 

@@ -113,20 +113,24 @@ def _load(options: Options, dump: Path | None) -> LoadedCluster:
 
 
 def _load_live(options: Options) -> LoadedCluster:
+    if options.from_ is not None:
+        raise click.UsageError("--from is a dump instead of the live cluster: leave --kubeconfig and --context out")
+    return load_live_cluster(options.kubeconfig, options.context, options.filename, options.namespace)
+
+
+def load_live_cluster(
+    kubeconfig: str, context: str, filename: Sequence[Path] = (), namespace: str = "default"
+) -> LoadedCluster:
     """The cluster as `windlass dump` would save it, as of now. What can't be read of it is told and left out."""
     from windlass.cli.cluster_option import collect_live
     from windlass.dump.save import Privacy, save_dump
 
-    if options.from_ is not None:
-        raise click.UsageError("--from is a dump instead of the live cluster: leave --kubeconfig and --context out")
-    collected = collect_live(options.kubeconfig, options.context, "")
+    collected = collect_live(kubeconfig, context, "")
     for what in collected.not_readable:
         print_note(f"could not read {what}")
     with tempfile.TemporaryDirectory() as folder:
         save_dump(collected, Path(folder) / "cluster.json", Privacy())
-        loaded = load_cluster(
-            Path(folder) / "cluster.json", options.filename, namespace=options.namespace, keep_going=True
-        )
+        loaded = load_cluster(Path(folder) / "cluster.json", filename, namespace=namespace, keep_going=True)
     return replace(loaded, newest_timestamp=int(time.time()))
 
 

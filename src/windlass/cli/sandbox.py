@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from windlass.cli.embedded_cluster import embedded_cluster_options, request_embedded_cluster
+from windlass.cli.parameters import default_option
 
 EXAMPLES = """\b
 Examples:
@@ -15,6 +16,7 @@ Examples:
   windlass sandbox fail gpu/h100-0:3 --xid 79
   windlass sandbox heal gpu/h100-0:3
   windlass sandbox heal                          everything
+  windlass sandbox driver 590.44.01 --xid 119    what this driver version does wherever it is loaded
 
 The kubeconfig is the one that `windlass up` wrote. Exit codes: 0 done, 2 bad input, 3 no such cluster.
 """
@@ -51,6 +53,19 @@ def fail(where: tuple[str, str], target: str, xid: int | None) -> None:
 def heal(where: tuple[str, str], target: str) -> None:
     """Repair node/NAME or gpu/NODE:INDEX; without a target, everything."""
     click.echo(_ask(where, "POST", {"action": "heal", "target": target})["message"])
+
+
+@sandbox.command("driver")
+@click.argument("version")
+@click.option("--xid", type=click.IntRange(1, 999), help="GPU 0 reports it after the driver was loaded.")
+@default_option("--after", type=click.FloatRange(0, 86_400), default=5.0, help="Seconds until it does.")
+@default_option("--load", type=click.FloatRange(0, 3600), default=2.0, help="Seconds that loading takes.")
+@click.option("--broken", is_flag=True, help="It never becomes ready.")
+@click.pass_obj
+def driver(where: tuple[str, str], version: str, xid: int | None, after: float, load: float, broken: bool) -> None:
+    """Decide how a driver version behaves on simulated nodes, to watch a fleet change fail or succeed."""
+    body = {"action": "driver", "target": version, "xid": xid, "after": after, "load": load, "broken": broken}
+    click.echo(_ask(where, "POST", body)["message"])
 
 
 def _show(answer: dict[str, Any]) -> None:

@@ -97,6 +97,17 @@ def kubeconfig_options(command: Any) -> Any:
 @default_option("--audit-days", type=click.IntRange(1), default=90, help="How long files of the record are kept.")
 @default_option("--audit-megabytes", type=click.IntRange(1), default=4096, help="What they may take together.")
 @click.option(
+    "--history",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Keep what every GPU did, and for whom, in this folder: 13 months; `windlass usage` reads it.",
+)
+@click.option(
+    "--prometheus",
+    default="",
+    metavar="URL",
+    help="A Prometheus with the GPUs' metrics, to tell computing GPUs from idle ones in history and metrics.",
+)
+@click.option(
     "--take-over",
     multiple=True,
     metavar="QUEUE",
@@ -136,6 +147,8 @@ def scheduler(**given: Any) -> None:
         identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
         listen=given["listen"],
         take_over=frozenset(given["take_over"]),
+        history=given["history"],
+        prometheus=given["prometheus"],
         audit=AuditLogOptions(given["audit"], given["audit_days"], given["audit_megabytes"]),
     )
     set_up_logs(given["log_format"], given["log_level"])

@@ -84,6 +84,7 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--mps", is_flag=True, help="With --gpu-replicas: share by MPS instead of time-slicing.")
 @click.option("--no-page", is_flag=True, help="Only the API.")
+@click.option("--prometheus", default="", metavar="URL", help="Where the operator asks the queries of gates.")
 def up(**given: Any) -> int:
     """A working GPU cluster on this machine: the Kubernetes API, nodes, Windlass's scheduler and a page to watch it.
 
@@ -105,9 +106,9 @@ def up(**given: Any) -> int:
 
 def _check(given: dict[str, Any]) -> None:
     if given["gpus"] == "real" and (given["fleet"] or given["from_"]):
-        raise click.UsageError("--gpus real takes this machine; --fleet and --from are for simulated ones")
+        raise click.UsageError("--gpus real uses this machine as the node; --fleet and --from are for simulated nodes")
     if given["fleet"] and given["from_"]:
-        raise click.UsageError("--from brings its own machines; leave out --fleet")
+        raise click.UsageError("--from takes the nodes of the dump; leave out --fleet")
     if given["gpus"] != "real" and (given["gpu_replicas"] > 1 or given["mps"]):
         raise click.UsageError("--gpu-replicas and --mps are for --gpus real; a Fleet has its own `sharing`")
     if given["mps"] and given["gpu_replicas"] < 2:
@@ -122,6 +123,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     """(exit code, whether the scheduler thread has ended)."""
     from windlass.embedded.embedded_cluster import EmbeddedCluster
     from windlass.embedded.malloc import limit_malloc
+    from windlass.operator.embedded_thread import OperatorThread
     from windlass.scheduler.logs import set_up_logs
 
     limit_malloc()
@@ -133,6 +135,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     options, fill = _options(given)
     cluster = EmbeddedCluster(options)
     page: web.AppRunner | None = None
+    operator: OperatorThread | None = None
     try:
         await _start(cluster, given, fill)
         del options, fill  # they hold a second copy of what `--from` has read
@@ -146,8 +149,13 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
             print_note(line)
         sys.stdout.flush()
         cluster.start_scheduler()
+        if given["gpus"] == "simulated":
+            operator = OperatorThread(cluster, given["prometheus"])
+            operator.start_with_first_stack()
         code = await stopped
     finally:
+        if operator is not None:
+            await asyncio.to_thread(operator.stop)
         if page is not None:
             await page.cleanup()
         await cluster.stop()
@@ -171,6 +179,7 @@ def _options(
     given: dict[str, Any],
 ) -> tuple[EmbeddedClusterOptions, Callable[[InProcessClient], None] | None]:
     from windlass.cli.install_crds import crds
+    from windlass.cli.install_operator_crds import operator_crds
     from windlass.embedded.embedded_cluster import EmbeddedClusterOptions
 
     nodes: list[FleetNode] = []
@@ -184,7 +193,7 @@ def _options(
         real_gpus=given["gpus"] == "real",
         gpu_replicas=given["gpu_replicas"],
         mps=given["mps"],
-        crds=crds(),
+        crds=[*crds(), *operator_crds()],
         address=given["address"],
         port=PORT if given["port"] is None else given["port"],
         state_dir=given["state"],

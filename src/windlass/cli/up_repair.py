@@ -41,6 +41,6 @@ def repair(folder: Path, is_confirmed: bool) -> None:
 
 def _is_wanted() -> bool:
     try:
-        return click.confirm("Go on without it?", err=True)
+        return click.confirm("Start the cluster without what is lost?", err=True)
     except click.Abort:  # no terminal
         return False

@@ -21,7 +21,7 @@ from windlass.model.errors import InputError
 from windlass.model.gpu import GpuRequest, gpu_request
 from windlass.model.names.windlass import PLACEMENT_ANNOTATION
 from windlass.model.pod import Pod
-from windlass.model.requests import pod_requests
+from windlass.model.requests import Amounts, pod_requests
 
 MAX_CACHED_PODS = 4096
 NOT_INTERNED = -1
@@ -78,11 +78,13 @@ def placement_strategy(pod: Pod) -> str:
     return strategy if strategy in PLACEMENT_STRATEGIES else ""
 
 
-def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
+def read_requests(
+    pod: Pod, known_amounts: Amounts | None = None
+) -> tuple[tuple[tuple[str, int], ...], GpuRequest | None]:
     """The pod's requests sorted by resource name, and its GPU request. Raises InputError, naming the field, if they
     can't be read; if it succeeds, so does `make_shape`. A bound pod that can't be read blocks its node, so raise only
     where what the pod uses is unknown."""
-    amounts = pod_requests(pod)
+    amounts = pod_requests(pod) if known_amounts is None else known_amounts
     gpu = gpu_request(pod, amounts)
     requests = tuple(sorted((name, amount) for name, amount in amounts.items() if amount))
     if len(requests) > MAX_REQUESTS:
@@ -96,9 +98,10 @@ def read_requests(pod: Pod) -> tuple[tuple[tuple[str, int], ...], GpuRequest | N
     return requests, gpu
 
 
-def make_shape(pod: Pod) -> Shape:
-    """The pod's shape, not interned. Raises InputError, naming the field, if the pod can't be read."""
-    requests, gpu = read_requests(pod)
+def make_shape(pod: Pod, known_amounts: Amounts | None = None) -> Shape:
+    """The pod's shape, not interned. Raises InputError, naming the field, if the pod can't be read. `known_amounts`:
+    its effective request, where the caller has it."""
+    requests, gpu = read_requests(pod, known_amounts)
     # The filters must not take the node of this pod for a requirement of the shape.
     unbound = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_name=""))
     key = shape_key(pod, requests, gpu)

@@ -105,6 +105,7 @@ class Store:
         self._auxiliary.register_template_resources(self._resources)
         self._widen()
         self._state_shared = True
+        node_problems = self._nodes.problems()
         return Snapshot(
             generation=self._generation,
             nodes=self._columns,
@@ -119,8 +120,8 @@ class Store:
             pods_with_affinity=self._pods_with_affinity,
             queue_system=system,
             workloads=grouping.workloads,
-            notes=(*grouping.notes, *self._nodes.problems().values()),
-            unreadable={**self._unreadable, **self._nodes.problems(), **self._broken_objects()},
+            notes=(*grouping.notes, *node_problems.values()),
+            unreadable={**self._unreadable, **node_problems, **self._broken_objects()},
             reservations=tuple(item for item in self._auxiliary.reservations() if item.until > now),
             budgets=self._auxiliary.budgets(),
             run_times=self._auxiliary.run_times,

@@ -57,6 +57,8 @@ class WorkloadSync:
         self._quotas: dict[ObjectId, ResourceQuota] = {}
         self._namespaces: Mapping[str, object] = {}
         self._rules_changed = True
+        self._has_shared_queues = False
+        """Among the rules are queues of KAI or Volcano."""
         self.broken: dict[ObjectId, str] = {}
         """Objects that count as absent because of a bug of ours, which the text names."""
         self._capacity: dict[str, int] | None = None
@@ -89,7 +91,9 @@ class WorkloadSync:
             changed = objects
         for object_id in changed:
             self._update_object(object_id, objects.get(object_id))
-        if (self._nodes or self._capacity is None) and has_shared_queues(self._rules.values()):
+        if self._rules_changed:
+            self._has_shared_queues = has_shared_queues(self._rules.values())
+        if self._has_shared_queues and (self._nodes or self._capacity is None):
             self._update_capacity(cluster_capacity(cluster.nodes_for_grouping.values()))
         if self._rules_changed:
             self._update_rules()

@@ -127,7 +127,7 @@ class _Planner:
         if known[0].hold:
             self._without_moves[name] = NoMovesFound(name, known[0].hold)
         elif not waiting:
-            runs = "runs" if name not in self._started else "starts without any move"
+            runs = "runs already" if name not in self._started else "starts without any move"
             self._notes.append(f"{name} {runs}")
         return waiting
 
@@ -273,7 +273,7 @@ class _Planner:
 
 def _why_not(lowest: int, movable: MovablePods, steps: int) -> str:
     if lowest >= UNPLACEABLE:
-        return "no moves can make room: free capacity and movable pods together hold too little"
+        return "no moves can make room: even without all movable pods, too little is free"
     if not movable.pods:
-        return "no running pod may be moved"
-    return f"no moves found that make room (within {steps} steps)"
+        return "no running pod may be moved: those without a controller and those protected from eviction stay"
+    return f"no moves that make room were found in {steps} steps of the search"

@@ -9,8 +9,10 @@ from __future__ import annotations
 import re
 
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence, once_per_evidence
+from windlass.diagnose.explanations import FIXED_BY_NEW_NODE
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.unstructured import nested_maps, nested_string
+from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
+from windlass.model.times import format_duration, parse_timestamp
 
 COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
@@ -52,16 +54,42 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     return finding
 
 
+def coming_node_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
+    """A node that the autoscaler is adding for the pod, or whose machine was started and has not joined the cluster."""
+    events = [event for event in evidence.events_of(pod) if event.reason in ("TriggeredScaleUp", "Nominated")]
+    if not events:
+        return None
+    last, age = events[-1], now - parse_timestamp(events[-1].last) if events[-1].last else JOINS_WITHIN
+    proof = (f"{last.source or 'autoscaler'}: {last.message}",)
+    for claim in evidence.of_kind("NodeClaim"):
+        is_registered = nested_string(find_condition(claim.data, "Registered"), "status") == "True"
+        if claim.name in last.message and not is_registered and age >= JOINS_WITHIN:
+            message = f"the machine of {claim.title} was asked for {format_duration(age)} ago and has not joined"
+            remedy = f"see its conditions and its kubelet's log: kubectl describe nodeclaim {claim.name}"
+            return Finding("NODE_UNSCHEDULABLE", message, proof, remedy=remedy, explains=REMOVED)
+    if age >= JOINS_WITHIN:
+        return None
+    message = f"the autoscaler began to add a node for it {format_duration(age)} ago"
+    remedy = "wait until the node has joined and advertises its GPUs"
+    return Finding("GPU_NOT_YET_ADVERTISED", message, proof, remedy=remedy, explains=REMOVED)
+
+
+REMOVED = tuple(code for code in FIXED_BY_NEW_NODE if code != "NODE_UNSCHEDULABLE")
+JOINS_WITHIN = 900
+"""Seconds within which a started machine should have joined; Karpenter gives it up then."""
+
+
 def has_triggered(evidence: Evidence, pod: ClusterObject) -> bool:
     """Whether the autoscaler has started a scale-up for the pod: a node of the group would take it."""
     return any(event.reason == "TriggeredScaleUp" for event in evidence.events_of(pod))
 
 
 def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:
-    """Whether an autoscaler runs here and nothing that it says about the pod is understood."""
+    """Whether an autoscaler runs here and does not say what became of a node for the pod."""
+    if has_triggered(evidence, pod):
+        return True
     said = any(
-        AUTOSCALERS.search(event.source) or event.reason in ("NotTriggerScaleUp", "TriggeredScaleUp")
-        for event in evidence.events_of(pod)
+        AUTOSCALERS.search(event.source) or event.reason == "NotTriggerScaleUp" for event in evidence.events_of(pod)
     )
     return not said and _has_autoscaler(evidence)
 

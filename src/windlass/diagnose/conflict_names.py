@@ -1,4 +1,5 @@
-"""The objects that stand in a pod's way on a node, by name: who holds the host port, which volume is in which zone.
+"""The objects that stand in a pod's way on a node, by name: what holds the host port, which volume is in which zone,
+which agent of the node fails.
 
 Called by `unschedulable`, since the engine's reason says only that there is a conflict.
 """
@@ -8,9 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.node import Node
 from windlass.model.pod import Pod
+
+
+def failing_agents(evidence: Evidence, node: Node) -> tuple[str, ...]:
+    """Pods of DaemonSets on the node that fail: the network's or the storage's may be what the node waits for."""
+    agents = [pod for pod in evidence.pods_on(node.name) if any(kind == "DaemonSet" for kind, _, _ in pod.owners)]
+    said = [f"{pod.title} on node {node.name}: {failure}" for pod in agents if (failure := container_failure(pod))]
+    return tuple(said[:MANY_AGENTS])
+
+
+MANY_AGENTS = 2
 
 
 def port_conflict(evidence: Evidence, node: Node, pod: Pod) -> str:

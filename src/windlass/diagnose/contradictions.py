@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 
 from windlass.diagnose import nodes
+from windlass.diagnose.device_ids import DEVICE_ID, node_device_ids
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence, LogLines
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.fit import capacity_and_allocatable
@@ -37,24 +38,56 @@ def refutation(evidence: Evidence, finding: Finding, node: Node | None, pod: Clu
     if node is None:
         return ""
     if finding.code == "DRIVER_MISSING":
-        return _working_driver(evidence, finding, node)
+        return working_driver(evidence, node) or _driver_container(evidence, finding, node)
     if finding.code == "CUDA_DRIVER_TOO_OLD":
         return _new_enough(evidence, finding, node, pod)
+    if finding.code == "DEVICE_ID_STALE":
+        return _known_devices(evidence, finding, node)
+    if finding.code == "INVALID_OBJECT" and pod is not None:
+        return _exists_now(evidence, finding, pod)
     if finding.code == "DEVICE_UNHEALTHY" and all_healthy(node):
         return f"all GPUs of node {node.name} are allocatable now"
     return ""
 
 
-def _working_driver(evidence: Evidence, finding: Finding, node: Node) -> str:
+def working_driver(evidence: Evidence, node: Node) -> str:
+    """What shows that the node's driver works; empty if nothing does."""
     for log in evidence.host_logs(node.name):
         if "nvidia-smi" in log.origin and any(SMI_WORKS.search(line) for line in log.lines):
             return f"nvidia-smi works on host {node.name}"
         if "dmesg" in log.origin and any(MODULE_LOADED.search(line) for line in log.lines):
             return f"the kernel of host {node.name} has loaded the driver"
+    return ""
+
+
+def _driver_container(evidence: Evidence, finding: Finding, node: Node) -> str:
     for component, pod in stack_pods(evidence, node.name):
         if component == "driver" and is_ready(pod) and "nvidia-smi" in "".join(finding.evidence):
             return f"the driver's container {pod.name} is ready; hosts with one have no nvidia-smi of their own"
     return ""
+
+
+def _known_devices(evidence: Evidence, finding: Finding, node: Node) -> str:
+    """The node has every device that the message names."""
+    named, known = (
+        {name for line in finding.evidence for name in DEVICE_ID.findall(line)},
+        node_device_ids(evidence, node.name),
+    )
+    is_there = named and all(name.lower() in known for name in named)
+    return f"node {node.name} has {', '.join(sorted(named))}" if is_there else ""
+
+
+def _exists_now(evidence: Evidence, finding: Finding, pod: ClusterObject) -> str:
+    """What was not found has been created since."""
+    for line in finding.evidence:
+        for kind, name in NOT_FOUND.findall(line):
+            if evidence.get(NAMED_KINDS[kind.lower()], pod.namespace, name) is not None:
+                return f"{kind} {name} exists now; the kubelet will find it"
+    return ""
+
+
+NAMED_KINDS = {"configmap": "ConfigMap", "secret": "Secret", "serviceaccount": "ServiceAccount"}
+NOT_FOUND = re.compile(r"\b(configmap|secret|serviceaccount)s? \"?(\S+?)\"? not found", re.I)
 
 
 def doubt(finding: Finding, node: Node | None) -> str:

@@ -67,6 +67,10 @@ class Finding(msgspec.Struct, frozen=True):
     missing: tuple[MissingEvidence, ...] = ()
     explains: tuple[str, ...] = ()
     """Codes that it explains in this cluster, beside those of `explanations`: it is about another object."""
+    changed_by: str = ""
+    """Who can change it, where that is not whom `explanations` names for the code."""
+    suggestion: str = ""
+    """The value that the evidence shows to be right in place of the wrong one."""
 
     @property
     def message(self) -> str:

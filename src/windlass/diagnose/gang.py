@@ -1,17 +1,21 @@
-"""Gangs that hold resources while they wait for one another, and members that block their gang.
+"""Gangs that hold resources while they wait for one another, and members that block or fail the others.
 
 Called by `why`. The engine reports missing members. Where a pod would fit but waits for its gang, `why` explains the
-member that does not fit.
+member that does not fit; where it waits in an init container for its leader, or has lost a peer, what is wrong with
+that one.
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of
-from windlass.diagnose.unstructured import nested_int
+from windlass.diagnose.pod_status import ended_at, is_failing
+from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of, subject_of
+from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.group_membership import ANNOUNCED_FORMS, GANG_KINDS, KUEUE_GROUP, workload_name
 from windlass.model.pod import Pod
 
@@ -135,3 +139,103 @@ def waiting_members(evidence: Evidence, subject: Subject) -> list[ClusterObject]
         for pod in evidence.of_kind("Pod")
         if id(pod) not in own_pods and is_waiting(pod) and _gang_of(evidence, pod) in gangs
     ]
+
+
+# Siblings that a pod with a node waits for, or has lost
+
+
+LEADER_LABELS = {
+    "ray.io/node-type": "head",
+    "training.kubeflow.org/job-role": "master",
+    "training.kubeflow.org/replica-type": "master",
+    "leaderworkerset.sigs.k8s.io/worker-index": "0",
+    "batch.kubernetes.io/job-completion-index": "0",
+}
+"""Labels of the pod that the others of its owner wait for."""
+CLUSTER_LABELS = ("ray.io/cluster", "training.kubeflow.org/job-name", "leaderworkerset.sigs.k8s.io/name")
+"""Labels that the pods of one owner share, where the owner is not in the evidence."""
+
+
+def waiting_init_container(pod: ClusterObject) -> str:
+    """The init container that runs, which is none that stays beside the others; empty if none does."""
+    stays = {
+        nested_string(container, "name")
+        for container in nested_maps(pod.data, "spec", "initContainers")
+        if nested_string(container, "restartPolicy") == "Always"
+    }
+    for status in nested_maps(pod.data, "status", "initContainerStatuses"):
+        if "running" in nested_map(status, "state") and nested_string(status, "name") not in stays:
+            return nested_string(status, "name")
+    return ""
+
+
+def awaited_sibling(evidence: Evidence, pod: ClusterObject) -> tuple[ClusterObject, bool] | None:
+    """The sibling that finds no node or fails, and whether it is the one that the others wait for; None if none is.
+
+    Where a leader is known, only that counts: workers do not wait for one another before they start.
+    """
+    family = [other for other in _family(evidence, pod) if other is not pod]
+    leaders = [other for other in family if any(other.labels.get(key) == role for key, role in LEADER_LABELS.items())]
+    for other in leaders or family:
+        if is_waiting(other) or is_failing(other):
+            return other, bool(leaders)
+    return None
+
+
+def _family(evidence: Evidence, pod: ClusterObject) -> list[ClusterObject]:
+    """The pods of its topmost owner, or those of the same cluster by their labels."""
+    owners = owners_of(evidence, pod)
+    if owners:
+        return list(subject_of(evidence, owners[-1]).pods)
+    keys = [(key, pod.labels[key]) for key in CLUSTER_LABELS if key in pod.labels]
+    return [
+        other
+        for other in evidence.of_kind("Pod")
+        if other.namespace == pod.namespace
+        and (any(other.labels.get(key) == name for key, name in keys) or set(other.owners) & set(pod.owners))
+    ]
+
+
+PEER_LOST = re.compile(
+    r"remote process exited|ncclRemoteError|(closed|reset) by (remote )?peer|socket closed|rendezvous|watchdog caught"
+    r"|\b(peer|rank|worker|actor|node)\b.{0,40}\b(closed|exited|died|dead|lost|failed|unreachable)",
+    re.I,
+)
+"""What programs of a gang say when another of them is gone."""
+
+
+def failed_peer(evidence: Evidence, pod: ClusterObject) -> ClusterObject | None:
+    """The sibling that failed first, or never came, where the pod's own log complains of its peers."""
+    if not any(PEER_LOST.search(line) for log in evidence.logs_of(pod) for line in log.lines):
+        return None
+    own_end = ended_at(pod)
+    for other in _family(evidence, pod):
+        is_later = own_end and ended_at(other) > own_end
+        if other is not pod and not is_later and (is_waiting(other) or is_failing(other)):
+            return other
+    return None
+
+
+# Pods that a rollout replaces
+
+
+def replaced_pods(evidence: Evidence, pod: ClusterObject) -> list[ClusterObject]:
+    """Working pods of older ReplicaSets of its Deployment, if that may not end them before the new ones are ready."""
+    owners = owners_of(evidence, pod)
+    if [owner.kind for owner in owners[:2]] != ["ReplicaSet", "Deployment"] or _may_end_first(owners[1]):
+        return []
+    others = [item for item in evidence.children(owners[1]) if item.kind == "ReplicaSet" and item is not owners[0]]
+    pods = [old for item in others for old in evidence.children(item) if old.kind == "Pod"]
+    return [old for old in pods if not is_waiting(old) and not is_failing(old)]
+
+
+def _may_end_first(deployment: ClusterObject) -> bool:
+    """Whether its strategy lets it end old pods first: by default a quarter of them, rounded down."""
+    strategy = nested_map(deployment.data, "spec", "strategy")
+    allowed = nested_map(strategy, "rollingUpdate").get("maxUnavailable", "25%")
+    spec = nested_map(deployment.data, "spec")
+    replicas = nested_int(spec, "replicas") if "replicas" in spec else 1
+    if isinstance(allowed, str) and allowed.removesuffix("%").isascii() and allowed.removesuffix("%").isdigit():
+        share = int(allowed.removesuffix("%"))
+        allowed = replicas * share // 100 if allowed.endswith("%") else share
+    return nested_string(strategy, "type") == "Recreate" or not isinstance(allowed, int) or allowed > 0

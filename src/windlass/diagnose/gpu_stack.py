@@ -17,9 +17,8 @@ from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, match_finding
-from windlass.diagnose.mig_layout import promised_instances
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
-from windlass.diagnose.sharing_config import sharing_findings
+from windlass.diagnose.promised_devices import promised_instances, sharing_findings
 from windlass.diagnose.stack_components import (
     COMPONENTS,
     FAILURE_CODES,
@@ -31,7 +30,7 @@ from windlass.diagnose.stack_components import (
 )
 from windlass.diagnose.subject import template_pods
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import workload_fault
+from windlass.diagnose.workload_faults import discovery_faults, unworking_discovery, workload_fault
 from windlass.model.names.nvidia import (
     DEPLOY_LABEL_PREFIX,
     MIG_CONFIG_LABEL,
@@ -40,7 +39,7 @@ from windlass.model.names.nvidia import (
 )
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.taints import LIFECYCLE_TAINTS
+from windlass.model.taints import is_lifecycle_taint
 from windlass.model.times import parse_timestamp
 
 NEW_NODE_SECONDS = 600
@@ -72,6 +71,8 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
         found += failing_components(evidence, node.name)
         found += _by_plugin(evidence, node, now)
         found += [fault for finding in found for fault in _behind_component(evidence, node, finding.code, now)]
+        if {finding.code for finding in found} & {"DEVICE_PLUGIN_ABSENT", "GFD_LABELS_MISSING"}:
+            found += discovery_faults(evidence, now, node.name)
     elif any(finding.code == "MIG_CONFIG_NOT_APPLIED" for finding in found):
         found += _behind_component(evidence, node, "MIG_CONFIG_NOT_APPLIED", now)
     return found
@@ -321,6 +322,9 @@ def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObje
         unread = MissingEvidence("the DaemonSets", "kubectl get daemonsets -A -o json")
         message = f"no device plugin is installed for GPU node {node.name}"
         missing = () if evidence.has_kind("DaemonSet") else (unread,)
+        if (owner := unworking_discovery(evidence)) is not None:
+            command = f"kubectl describe {owner.kind.lower()} -n {owner.namespace} {owner.name}"
+            missing = (MissingEvidence(f"why {owner.title} has no ready pod", command),)
         remedy = "install NVIDIA's device plugin or GPU operator, or whichever serves this node"
         return Finding("DEVICE_PLUGIN_ABSENT", message, remedy=remedy, missing=missing)
     plugin = sets[0]
@@ -357,7 +361,7 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
     misses = nodes.selector_mismatches(node, pod)
     if misses:
         return f"label {misses[0]}"
-    taints = [taint for taint in nodes.blocking_taints(node, pod) if taint.key not in LIFECYCLE_TAINTS]
+    taints = [taint for taint in nodes.blocking_taints(node, pod) if not is_lifecycle_taint(taint.key)]
     return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
 
 

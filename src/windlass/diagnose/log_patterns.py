@@ -112,6 +112,7 @@ LOG_PATTERNS = (
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
+        r"|is forbidden: unable to create new content in namespace"
         r"|(failed|error)( to)? call(ing)? .{0,20}webhook",
         API,
     ),
@@ -141,6 +142,12 @@ LOG_PATTERNS = (
         r"|can't allocate unregistered device"
         r"|allocate failed due to rpc error: code = (Unavailable|Unimplemented|DeadlineExceeded)",
         KUBELET,
+    ),
+    _pattern(
+        "INVALID_OBJECT",
+        r"\b(configmap|secret|serviceaccount)s? \"?\S+?\"? not found|references non-existent (secret|config) key",
+        KUBELET,
+        remedy="create what the message names, or correct the name in the pod's template",
     ),
     _pattern("REQUEST_EXCEEDS_CLUSTER", r"maximum request size for shared resources is", KUBELET),
     _pattern(
@@ -181,7 +188,7 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_ID_STALE",
-        r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-",
+        r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
         KUBELET,
         CONTAINER,
         STACK,
@@ -291,7 +298,7 @@ LOG_PATTERNS = (
         r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)"
         r"|failed to (install|build|compile).{0,30}(driver|kernel module)"
         r"|(?<!found )no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found"
-        r"|key was rejected by service",
+        r"|key was rejected by service|bound to nouveau|nouveau .{0,20}is (currently )?(loaded|in use)",
         STACK,
         HOST,
         CONTAINER,
@@ -365,7 +372,8 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
 
 def match_finding(match: PatternMatch) -> Finding:
     """The cause that a line shows, with the line as its evidence."""
-    return Finding(match.code, "", (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
+    headline = match.words if match.code == "INVALID_OBJECT" else ""  # it says more than the meaning of the code
+    return Finding(match.code, headline, (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
 
 
 def _quote(match: PatternMatch) -> str:

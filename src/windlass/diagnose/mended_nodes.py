@@ -14,7 +14,7 @@ from windlass.model.digits import is_digits
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.taints import LIFECYCLE_TAINTS
+from windlass.model.taints import is_lifecycle_taint
 
 DEVICE_REASONS = ("GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM", "GPU_MODEL", "GPU_MEMORY")
 """Reasons that depend on the devices that a node advertises, which change with them."""
@@ -35,7 +35,7 @@ def would_take(candidate: Candidate, pod: Pod, gained: Mapping[str, int], uncord
 
 def _is_lifecycle(reason: str, node: Node, pod: Pod) -> bool:
     taints = nodes.blocking_taints(node, pod)
-    return reason == "TAINT" and all(taint.key in LIFECYCLE_TAINTS for taint in taints)
+    return reason == "TAINT" and all(is_lifecycle_taint(taint.key) for taint in taints)
 
 
 def missing_devices(node: Node, resource: str) -> int:

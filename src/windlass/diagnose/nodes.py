@@ -16,7 +16,7 @@ from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, N
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, is_extended_resource, pod_requests
-from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, tolerates
+from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, is_lifecycle_taint, tolerates
 
 GPU_LABELS = (
     GPU_PRESENT_LABEL,
@@ -84,20 +84,32 @@ def unschedulable_reason(node: Node) -> str:
         if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
             return taint.key.rpartition("/")[2]
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
-    return "" if ready == "True" else "not ready"
+    if ready != "True":
+        return "not ready"
+    starting = startup_taint(node)
+    return f"tainted {starting}, which goes when it is ready for pods" if starting else ""
+
+
+def startup_taint(node: Node) -> str:
+    """The taint that an agent of the node has yet to take away; empty if there is none."""
+    hard = (taint.key for taint in node.spec.taints if taint.effect in HARD_EFFECTS)
+    return next((key for key in hard if key not in LIFECYCLE_TAINTS and is_lifecycle_taint(key)), "")
 
 
 def down_remedy(node: Node) -> str:
     """What to do about a node that takes no pods."""
     if unschedulable_reason(node) in ("cordoned", "unschedulable"):
         return f"if it is fit, kubectl uncordon {node.name}"
+    if unschedulable_reason(node).startswith("tainted"):
+        agent = f"kubectl get pods -A -o wide --field-selector spec.nodeName={node.name}"
+        return f"repair the agent that takes the taint away ({agent}); do not tolerate it"
     return f"repair its machine or its kubelet: kubectl describe node {node.name}"
 
 
 def not_ready_reason(node: Node) -> str:
-    """Why running pods of the node are at risk; empty for a node that is only cordoned."""
+    """Why running pods of the node are at risk; empty for a node that only takes no more of them."""
     down = unschedulable_reason(node)
-    return "" if down in ("cordoned", "unschedulable") else down
+    return "" if down in ("cordoned", "unschedulable") or down.startswith("tainted") else down
 
 
 def blocking_taints(node: Node, pod: Pod) -> list[Taint]:

@@ -22,7 +22,7 @@ from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
 from windlass.model.requests import format_amount, is_extended_resource
-from windlass.model.taints import LIFECYCLE_TAINTS
+from windlass.model.taints import is_lifecycle_taint
 
 Proposal = tuple[str, SpecPatch]
 """Description and patch."""
@@ -80,7 +80,7 @@ def _for_node(candidate: Candidate, analysis: SchedulingAnalysis) -> Proposal | 
     change: SpecPatch = {}
     descriptions: list[str] = []
     if "TAINT_NOT_TOLERATED" in candidate.permanent_codes:
-        taints = [t for t in nodes.blocking_taints(candidate.node, analysis.pod) if t.key not in LIFECYCLE_TAINTS]
+        taints = [t for t in nodes.blocking_taints(candidate.node, analysis.pod) if not is_lifecycle_taint(t.key)]
         change["tolerations"] = tolerations_for(analysis.pod, taints)
         descriptions.append("tolerate " + ", ".join(nodes.format_taint(taint) for taint in taints))
     if "SELECTOR_MISMATCH" in candidate.permanent_codes:
@@ -179,8 +179,12 @@ def drop_host_ports(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[
         yield "remove hostPort", {"containers": containers}
 
 
-def use_default_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
-    yield "use the default scheduler", {"schedulerName": "default-scheduler"}
+def use_other_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:
+    """The scheduler that the name is nearest to; none where the named one exists, and has to be repaired."""
+    if finding.suggestion:
+        yield f"use the scheduler {finding.suggestion}", {"schedulerName": finding.suggestion}
+    elif not finding.changed_by:
+        yield "use the default scheduler", {"schedulerName": "default-scheduler"}
 
 
 def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:

@@ -43,7 +43,7 @@ PROPOSERS_BY_CODE: dict[str, Proposer] = {
     "POD_SPREAD_CONFLICT": patch_proposals.loosen_spread,
     "POD_AFFINITY_CONFLICT": patch_proposals.loosen_affinity,
     "HOST_PORT_CONFLICT": patch_proposals.drop_host_ports,
-    "WRONG_SCHEDULER": patch_proposals.use_default_scheduler,
+    "WRONG_SCHEDULER": patch_proposals.use_other_scheduler,
     "RESOURCE_NAME_MISMATCH": patch_proposals.rename_resource,
 }
 """Cause shown by nodes → changes of the pod."""

@@ -10,8 +10,8 @@ import re
 import msgspec
 
 from windlass.diagnose import gpu_stack, log_patterns, nodes
-from windlass.diagnose.compute_domains import with_daemon
-from windlass.diagnose.contradictions import current_logs, doubt, refutation
+from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation
+from windlass.diagnose.device_ids import stale_device_findings
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
@@ -20,17 +20,22 @@ from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.pod_status import (
     admission_findings,
     config_findings,
-    container_states,
     early_end_findings,
+    end_findings,
+    end_texts,
+    entry_point_findings,
+    exit_texts,
     is_failing,
     memory_findings,
+    probe_findings,
     pull_findings,
     with_mounted_memory,
 )
 from windlass.diagnose.reports import COMPLAINS
+from windlass.diagnose.resource_claims import gone_device_finding, with_daemon
 from windlass.diagnose.stack_components import component_of
 from windlass.diagnose.subject import node_of
-from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.node import Node
 
 
@@ -41,16 +46,21 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     own = log_patterns.find_matches(logs, log_patterns.CONTAINER)
     kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET, wrapped=True)
     node = evidence.nodes.get(node_of(pod))
+    own_faults = [*entry_point_findings([*status_lines, *_first_lines(logs)], node), *end_findings(pod)]
     symptoms = [
         *admission_findings(pod, kubelet, node),
+        *stale_device_findings(evidence, pod, status_lines),
+        *_gone_claim(evidence, pod),
         *map(match_finding, kubelet),
         *pull_findings(evidence, pod, now),
         *memory_findings(pod),
         *config_findings(pod),
+        *own_faults,
         *early_end_findings(pod),
         *_gpu_not_requested(pod, own),
         *_refused_requests(logs),
         *map(match_finding, own),
+        *probe_findings(evidence, pod),
     ]
     judged = [Hypothesis(found, refuted_by=refutation(evidence, found, node, pod)) for found in symptoms]
     symptom = next((hypothesis.finding for hypothesis in judged if not hypothesis.refuted_by), None)
@@ -58,11 +68,25 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
         symptom = _unexplained(evidence, pod, [hypothesis.finding for hypothesis in judged])
     if symptom is None:
         return None
-    found = conclude(symptom, [*judged, *_below(evidence, pod, node, now)])
+    below = [] if symptom in own_faults else _below(evidence, pod, node, now)  # no device explains these
+    found = conclude(symptom, [*judged, *below])
     is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
     is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
     cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), pod)
     return msgspec.structs.replace(found, cause=cause, is_certain=is_certain)
+
+
+def _gone_claim(evidence: Evidence, pod: ClusterObject) -> list[Finding]:
+    found = gone_device_finding(evidence, pod) if not is_ready(pod) else None
+    return [found] if found is not None else []
+
+
+def _first_lines(logs: list[LogLines]) -> list[LogLines]:
+    """Where a program could not be executed, that is all that its log has."""
+    return [LogLines(log.origin, log.lines) for log in logs if len(log.lines) <= FEW_LINES]
+
+
+FEW_LINES = 2
 
 
 def _speaks_of_gpus(logs: list[LogLines]) -> bool:
@@ -152,11 +176,7 @@ def requests_devices(pod: ClusterObject) -> bool:
 
 def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding]) -> Finding:
     """A failing pod whose status and log name no cause that holds."""
-    codes = [
-        f"container {container} exited with {nested_int(details, 'exitCode')}"
-        for container, state, details in container_states(pod)
-        if state == "terminated" and nested_int(details, "exitCode")
-    ]
+    codes = exit_texts(pod)
     logs = evidence.logs_of(pod)
     if doubted:
         message = f"its log shows {doubted[0].code}, but the state of its node contradicts that"
@@ -166,9 +186,8 @@ def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding])
         return Finding("UNKNOWN", message, doubted[0].evidence, missing=missing)
     missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
     if not logs:
-        return Finding(
-            "UNKNOWN", codes[0] if codes else "it failed, and the evidence has no log of it", missing=missing
-        )
+        said = [*end_texts(pod), *codes, "it failed, and the evidence has no log of it"]
+        return Finding("UNKNOWN", said[0], missing=missing)
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
     told = () if _is_own_fault(pod, logs) else missing
     return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]), missing=told)

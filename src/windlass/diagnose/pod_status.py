@@ -5,14 +5,17 @@
 
 from __future__ import annotations
 
+import re
+from math import inf
+
 from windlass.diagnose.contradictions import all_healthy, current_events, is_ready
-from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.finding import Finding
-from windlass.diagnose.log_patterns import PatternMatch
-from windlass.diagnose.subject import phase_of
-from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch
+from windlass.diagnose.subject import node_of, phase_of
+from windlass.diagnose.unstructured import find_condition, nested, nested_int, nested_map, nested_maps, nested_string
 from windlass.model.node import Node
-from windlass.model.times import parse_timestamp
+from windlass.model.times import format_duration, parse_timestamp
 
 PULL_PATIENCE = 120
 """Seconds after which an image pull counts as slow."""
@@ -114,6 +117,131 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
+# Started, but not as it should be
+
+
+def entry_point_findings(said: list[LogLines], node: Node | None) -> list[Finding]:
+    """The runtime can't execute the container's own program: a fault of its command or its image, not of the node.
+
+    `said`: the runtime's words, in the pod's status, and the first words of the log, where the kernel's come through.
+    """
+    for log in said:
+        for line in log.lines:
+            found = ENTRY_POINT.search(line)
+            program = found["program"] or "" if found is not None else ""
+            if found is None or HOOK.search(line[: found.start()]) or program.startswith("nvidia"):
+                continue  # a hook, or a program that NVIDIA's toolkit should have put there
+            why, quote = found["why"].strip(), (f"{log.origin}: {line[:LONG_LINE]}",)
+            if "format" in why:
+                kind = node.labels.get(ARCH_LABEL, "") if node is not None else ""
+                message = f"the entry point is built for another architecture than its node's {kind}".rstrip()
+                return [Finding("APP_ERROR", message, quote, remedy="use an image for the node's architecture")]
+            name = program or "that the image names"
+            remedy = "these are arguments: put them into args, and leave command to the image's program"
+            if not name.startswith("-"):
+                remedy = "correct command, args or workingDir of the container, or its image"
+            return [Finding("APP_ERROR", f"the entry point {name} can't be executed: {why}", quote, remedy=remedy)]
+    return []
+
+
+ENTRY_POINT = re.compile(
+    r"exec:? (user process caused|\"?(?P<program>[^\":]*?)\"?)\W+(stat [^:]+: )?"
+    r"(?P<why>executable file not found[^:]*|no such file or directory|permission denied|is a directory"
+    r"|exec format error)",
+    re.I,
+)
+HOOK = re.compile(r"\bhook\b|\bprobe\b|exec failed", re.I)
+"""Words before a program that is another one than the container's own."""
+ARCH_LABEL = "kubernetes.io/arch"
+
+
+def probe_findings(evidence: Evidence, pod: ClusterObject) -> list[Finding]:
+    """A container that the kubelet kills again and again, since its probe fails."""
+    events = current_events(evidence, pod)
+    for event in reversed(events):
+        if event.reason == "Killing" and (killed := KILLED.search(event.message)) and is_failing(pod):
+            container, probe = killed["container"], killed["probe"].lower()
+            said = [other.message for other in events if other.reason == "Unhealthy" and probe in other.message.lower()]
+            message = f"the kubelet kills container {container}, since its {probe} probe fails"
+            remedy = (
+                "if it is still loading then, give it longer (a startupProbe with a higher failureThreshold); "
+                "else repair what the probe asks"
+            )
+            return [Finding("APP_ERROR", message, (event.message, *said[-1:]), remedy=remedy)]
+    return []
+
+
+KILLED = re.compile(r"container (?P<container>\S+) failed (?P<probe>liveness|startup) probe", re.I)
+
+
+def end_findings(pod: ClusterObject) -> list[Finding]:
+    """A pod that the kubelet or a controller has ended for a reason that its status names."""
+    reason, message = (nested_string(pod.data, "status", field) for field in ("reason", "message"))
+    node, quote = node_of(pod), (f"{reason}: {message}",)
+    if phase_of(pod) != "Failed":
+        return []
+    if reason == "Evicted" and LOW_MEMORY.search(message):
+        headline = f"the kubelet evicted it, since node {node} was low on memory"
+        remedy = "request as much memory as it uses, so that the node is not promised more than it has"
+        return [Finding("CPU_MEM_INSUFFICIENT", headline, quote, remedy=remedy)]
+    if reason == "DeadlineExceeded":
+        remedy = "raise activeDeadlineSeconds, or save checkpoints"
+        return [Finding("DURATION_EXCEEDED", "it ran into its activeDeadlineSeconds", quote, remedy=remedy)]
+    if reason == "NodeAffinity":
+        headline = f"the kubelet refused it: node {node} no longer has the labels that it selects by"
+        return [Finding("SELECTOR_MISMATCH", headline, quote)]
+    disruption = find_condition(pod.data, "DisruptionTarget")
+    cause = nested_string(disruption, "reason") if nested_string(disruption, "status") == "True" else ""
+    if reason in NODE_ENDED or cause in NODE_ENDED:
+        said = (f"{cause}: {nested_string(disruption, 'message')}",) if cause else quote
+        remedy = f"its owner makes it again; see why node {node} went: kubectl describe node {node}"
+        return [Finding("NODE_UNSCHEDULABLE", f"it was ended with its node {node}", said, remedy=remedy)]
+    return []
+
+
+LOW_MEMORY = re.compile(r"low on resource: \[?memory", re.I)
+NODE_ENDED = ("NodeShutdown", "Shutdown", "NodeLost", "DeletionByTaintManager", "DeletionByPodGC")
+SIGNALS = {
+    126: "its command can't be executed",
+    127: "its command was not found",
+    132: "an instruction that this CPU does not have",
+    134: "it aborted",
+    135: "a bus error",
+    137: "killed with SIGKILL",
+    139: "a segmentation fault",
+    143: "ended with SIGTERM",
+}
+"""Exit codes that mean the same for every program."""
+
+
+def end_texts(pod: ClusterObject) -> list[str]:
+    """That something ended it on purpose, in the words of its status: preempted, drained, evicted."""
+    disruption = find_condition(pod.data, "DisruptionTarget")
+    rows = [disruption] if nested_string(disruption, "status") == "True" else []
+    rows += [nested_map(pod.data, "status")] if phase_of(pod) == "Failed" else []
+    texts = [[nested_string(row, field) for field in ("reason", "message")] for row in rows]
+    return [f"it was ended: {': '.join(filter(None, text))}" for text in texts if text[0]]
+
+
+def ended_at(pod: ClusterObject) -> str:
+    """When the first of its containers failed; empty if none did, or if that is not known."""
+    ends = [
+        nested_string(details, "finishedAt")
+        for _, state, details in container_states(pod)
+        if state == "terminated" and nested_int(details, "exitCode")
+    ]
+    return min((end for end in ends if end), default="")
+
+
+def exit_texts(pod: ClusterObject) -> list[str]:
+    """With which codes its containers ended, and what these mean."""
+    return [
+        f"container {container} exited with {code}" + (f" ({SIGNALS[code]})" if code in SIGNALS else "")
+        for container, state, details in container_states(pod)
+        if state == "terminated" and (code := nested_int(details, "exitCode"))
+    ]
+
+
 def with_mounted_memory(pod: ClusterObject, found: Finding) -> Finding:
     """Too little shared memory, though a volume is mounted at /dev/shm: its size is the cause, not the default's."""
     size = mounted_memory(pod.data) if found.code == "SHM_TOO_SMALL" else None
@@ -135,3 +263,51 @@ def mounted_memory(data: dict[str, object]) -> tuple[str, str] | None:
             if nested_string(mount, "mountPath").rstrip("/") == "/dev/shm" and "emptyDir" in volumes.get(name, {}):
                 return name, nested_string(volumes[name], "emptyDir", "sizeLimit")
     return None
+
+
+# Neither failing nor well
+
+
+def stuck_finding(evidence: Evidence, pod: ClusterObject, now: int, patience: int) -> Finding | None:
+    """A pod that has not been ready, or should have ended, for longer than `patience` seconds, for no known reason."""
+    if _unready_since(pod) < now - patience:
+        return _unready(evidence, pod, now)
+    return _not_ending(pod, now) if _deleted_at(pod) < now - patience else None
+
+
+def _unready_since(pod: ClusterObject) -> int | float:
+    """Since when it runs without being ready; infinity if it does not, or if that is not known."""
+    ready = find_condition(pod.data, "Ready")
+    moment = nested_string(ready, "lastTransitionTime")
+    is_unready = phase_of(pod) == "Running" and nested_string(ready, "status") == "False" and bool(moment)
+    return parse_timestamp(moment) if is_unready else inf
+
+
+def _unready(evidence: Evidence, pod: ClusterObject, now: int) -> Finding:
+    since = format_duration(int(now - _unready_since(pod)))
+    missing = (
+        MissingEvidence("what its probe says", f"kubectl describe pod -n {pod.namespace} {pod.name}"),
+        MissingEvidence("its log", f"kubectl logs -n {pod.namespace} {pod.name} --all-containers"),
+    )
+    warnings = [event.message for event in evidence.events_of(pod) if event.reason == "Unhealthy"]
+    said = tuple(f"event of {pod.title}: {message}" for message in warnings[-1:])
+    return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", said, missing=missing)
+
+
+def _deleted_at(pod: ClusterObject) -> int | float:
+    """When it should have ended, its grace period included; infinity if it was not deleted."""
+    moment = nested_string(pod.data, "metadata", "deletionTimestamp")
+    return parse_timestamp(moment) if moment else inf
+
+
+def _not_ending(pod: ClusterObject, now: int) -> Finding:
+    """A deleted pod on a working node that stays: a finalizer, or a program that can't be killed."""
+    held = [name for name in nested(pod.data, "metadata", "finalizers") or [] if isinstance(name, str)]
+    why = f"its finalizer {', '.join(held)} is not removed" if held else "its containers have not ended"
+    message = f"{pod.title} should have ended {format_duration(int(now - _deleted_at(pod)))} ago: {why}"
+    node = node_of(pod)
+    missing = (
+        MissingEvidence("what holds it", f"kubectl describe pod -n {pod.namespace} {pod.name}"),
+        MissingEvidence("whether its program hangs in the driver", f"windlass doctor node {node}"),
+    )
+    return Finding("UNKNOWN", message, missing=missing)

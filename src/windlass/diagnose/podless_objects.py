@@ -9,7 +9,7 @@ from windlass.diagnose import gpu_stack, nodes, queue
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.gpus import gpu_finding
-from windlass.diagnose.resource_quota import ineffective_key_finding
+from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
 from windlass.model.node import Node

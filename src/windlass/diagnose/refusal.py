@@ -14,7 +14,7 @@ from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.hypothesis import Conclusion
-from windlass.diagnose.queue_quota import quota_report_finding
+from windlass.diagnose.quotas import quota_report_finding
 from windlass.diagnose.reports import Report, reports_about
 from windlass.diagnose.scheduler_condition import COUNTED_NODES
 from windlass.diagnose.subject import Subject, group_of, template_pods, templates_of

@@ -1,6 +1,7 @@
-"""Dynamic resource allocation: missing claims and templates, missing device classes, no free devices.
+"""Dynamic resource allocation: missing claims, templates and classes, failing drivers, no free devices, IMEX daemons.
 
-Called by `why` for a waiting pod. It checks whether a claim could get any device, not which one.
+`why` calls `claim_finding` for a waiting pod: it checks whether a claim could get any device, not which one.
+`pod_startup` calls the rest for a pod with a node: a device that is gone, a ComputeDomain that is not ready.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from collections.abc import Iterator
 import msgspec
 
 from windlass.diagnose import log_patterns
+from windlass.diagnose.contradictions import working_driver
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.finding import Finding
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.log_patterns import LONG_LINE
+from windlass.diagnose.reports import COMPLAINS
+from windlass.diagnose.stack_components import container_failure
+from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.diagnose.workload_faults import workload_fault
 
@@ -80,18 +86,62 @@ def _reported(evidence: Evidence, pod: ClusterObject) -> Finding | None:
 def _failing_driver(
     evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]], now: int
 ) -> Finding | None:
-    """A driver of the claims' classes that has published no device, since its kubelet plugin does not work."""
+    """A driver of the claims' classes that has no free device, since its kubelet plugin does not work on some node."""
     for name in _classes(evidence, pod.namespace, claims):
         driver = _driver(evidence, name)
-        if not driver or _devices(evidence, driver):
+        if not driver or not _devices(evidence, driver) <= set(_allocated(evidence)):
             continue
+        served = {
+            nested_string(item.data, "spec", "nodeName") or nested_string(item.data, "spec", "pool", "name")
+            for item in evidence.of_kind("ResourceSlice")
+            if nested_string(item.data, "spec", "driver") == driver
+        }
         for owner in evidence.of_kind("DaemonSet"):
-            fault = workload_fault(evidence, owner, now) if KUBELET_PLUGIN.search(owner.name) else None
-            if fault is not None:
-                message = f"{owner.title}, which publishes the devices of {driver}, has no working pod: {fault.message}"
-                codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
-                return msgspec.structs.replace(fault, headline=message, contributing=codes)
+            if KUBELET_PLUGIN.search(owner.name):
+                found = _plugin_fault(evidence, owner, served, now)
+                if found is not None:
+                    who = f"{owner.title}, which publishes the devices of {driver}, has no working pod"
+                    return msgspec.structs.replace(found, headline=f"{who}: {found.message}")
     return None
+
+
+def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], now: int) -> Finding | None:
+    """Why a kubelet plugin does not work on a node without devices.
+
+    It loads the driver's library from the host by itself, so what it does not find says nothing about the runtime, and
+    where the host's driver works, the fault is its own.
+    """
+    fault = workload_fault(evidence, owner, now)
+    failing = [item for item in evidence.children(owner) if container_failure(item) and node_of(item) not in served]
+    if fault is not None and fault.code not in LIBRARY_CODES:
+        codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
+        return msgspec.structs.replace(fault, contributing=codes) if failing or not served else None
+    if not failing:
+        return None
+    plugin, node = failing[0], evidence.nodes.get(node_of(failing[0]))
+    works = working_driver(evidence, node) if node is not None else ""
+    if fault is not None and fault.code == "DRIVER_MISSING" and not works:
+        return fault
+    proof = fault.evidence if fault is not None else _complaints(evidence, plugin)
+    message = f"{plugin.title} on node {node_of(plugin)}: {container_failure(plugin)}"
+    missing = []
+    if not proof:
+        missing.append(MissingEvidence("its log", f"kubectl logs -n {plugin.namespace} {plugin.name} --all-containers"))
+    if fault is not None and not works:
+        missing.append(MissingEvidence("whether the driver works", f"windlass doctor node {node_of(plugin)}"))
+    remedy = "read the plugin's log; where the driver works on the host, check the driver root that the plugin is given"
+    proof = (*proof, works) if works else proof
+    return Finding("DEVICE_PLUGIN_FAILING", message, proof, remedy=remedy, missing=tuple(missing))
+
+
+LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
+"""What the words of a plugin that finds no library seem to say."""
+
+
+def _complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:
+    """What it complains of last."""
+    lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(pod) for line in log.lines]
+    return tuple([line for line in lines if COMPLAINS.search(line)][-2:])
 
 
 KUBELET_PLUGIN = re.compile(r"\bdra\b|kubelet-?plugin|resource-?driver")
@@ -135,6 +185,22 @@ def _driver(evidence: Evidence, name: str) -> str:
 DRIVER = re.compile(r"""device\.driver\s*==\s*["']([^"']+)["']""")
 
 
+def gone_device_finding(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+    """A device that the pod's claim was given, and that its driver publishes no longer in that pool."""
+    made = nested_maps(pod.data, "status", "resourceClaimStatuses")
+    names = [nested_string(row, "resourceClaimName") for row in made]
+    names += [_named(claim, "resourceClaimName") for claim in nested_maps(pod.data, "spec", "resourceClaims")]
+    claims = [item for name in names if (item := evidence.get("ResourceClaim", pod.namespace, name)) is not None]
+    for claim in claims:
+        for row in nested_maps(claim.data, "status", "allocation", "devices", "results"):
+            driver, pool, device = (nested_string(row, field) for field in ("driver", "pool", "device"))
+            published = [name for place, name in _devices(evidence, driver) if place == pool]
+            if published and device not in published:
+                message = f"{claim.title} was given device {device}, and pool {pool} of {driver} no longer has it"
+                return Finding("DEVICE_ID_STALE", message, (f"published now: {', '.join(sorted(published)[:8])}",))
+    return None
+
+
 def _allocated(evidence: Evidence) -> Iterator[tuple[str, str]]:
     for claim in evidence.of_kind("ResourceClaim"):
         for result in nested_maps(claim.data, "status", "allocation", "devices", "results"):
@@ -154,3 +220,34 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
             name = nested_string(request, "deviceClassName") or nested_string(request, "exactly", "deviceClassName")
             found += [name] if name else []
     return found
+
+
+# ComputeDomains (multi-node NVLink): the kubelet says only that the domain is not ready
+
+
+DOMAIN = re.compile(r"compute-?domain|\bimex", re.I)
+DAEMON = re.compile(r"compute-?domain-daemon|\bimex", re.I)
+
+
+def with_daemon(evidence: Evidence, found: Finding, pod: ClusterObject) -> Finding:
+    """The finding with the failing IMEX daemon, that of the pod's node first, and what it complains of last."""
+    said = any(DOMAIN.search(event.message) for event in evidence.events_of(pod))
+    if found.code != "FABRIC_NOT_READY" or not said:
+        return found
+    node = node_of(pod)
+    daemons = [item for item in evidence.of_kind("Pod") if _is_daemon(item)]
+    failing = [item for item in daemons if container_failure(item)]
+    if not failing:
+        command = "kubectl get pods -A -o wide | grep -i computedomain"
+        missing = () if daemons else (MissingEvidence("the daemons of the ComputeDomain", command),)
+        return msgspec.structs.replace(found, missing=missing)
+    daemon = min(failing, key=lambda item: node_of(item) != node)
+    failure = container_failure(daemon)
+    message = f"the ComputeDomain of node {node} is not ready: {daemon.title}: {failure}"
+    proof = (*found.evidence, *_complaints(evidence, daemon))
+    return Finding("FABRIC_NOT_READY", message, proof, found.contributing, found.remedy)
+
+
+def _is_daemon(pod: ClusterObject) -> bool:
+    containers = [nested_string(container, "name") for container in nested_maps(pod.data, "spec", "containers")]
+    return any(DAEMON.search(name) for name in (pod.name, *containers))

@@ -6,6 +6,7 @@ devices is examined, and the engine is asked whether it would take the pod if th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
@@ -13,17 +14,21 @@ import msgspec
 from windlass.diagnose import autoscaler, gpu_stack, log_patterns, nodes, queue
 from windlass.diagnose.contradictions import refutation
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
+from windlass.diagnose.explanations import ADMINISTRATORS, FIXED_BY_NEW_NODE, NO_ROOM, USERS
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.gang import replaced_pods
 from windlass.diagnose.hypothesis import Hypothesis
 from windlass.diagnose.mended_nodes import gained_devices, missing_devices, other_refusals, would_take
-from windlass.diagnose.mig_layout import promised_instances
-from windlass.diagnose.resource_quota import namespace_key_finding
-from windlass.diagnose.sharing_config import promised_by_configs, sharing_findings
+from windlass.diagnose.promised_devices import promised_by_configs, promised_instances, sharing_findings
+from windlass.diagnose.quotas import namespace_key_finding
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_string
+from windlass.diagnose.workload_faults import discovery_faults, plugin_faults, workload_fault
+from windlass.model.node import Node
+from windlass.model.pod import Pod
+from windlass.model.requests import pod_requests
 
 MAX_SUSPECTS = 50
 """Nodes that are examined: the answer names one, and logs of thousands would take seconds."""
@@ -50,12 +55,17 @@ def collect_hypotheses(
 ) -> list[Hypothesis]:
     """What may lie behind `finding`, faults of nodes first."""
     found = list(_faulty_nodes(evidence, finding, analysis, now))
+    if finding.code == "RESOURCE_NAME_MISMATCH" and not gpu_nodes(evidence):
+        doubt = "no node is known to have GPUs"
+        found += [Hypothesis(fault, doubt=doubt) for fault in discovery_faults(evidence, now)]
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(evidence, subject, analysis)
         found += [Hypothesis(labels)] if labels is not None else []
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
-    return [*found, *_scaling(evidence, finding, analysis, item)]
+    if finding.code == "RESOURCE_NAME_MISMATCH":
+        found += [Hypothesis(fault) for name in analysis.devices for fault in plugin_faults(evidence, name, now)]
+    return [*found, *_scaling(evidence, finding, analysis, item, now)]
 
 
 def with_contributing(evidence: Evidence, subject: Subject, finding: Finding, analysis: SchedulingAnalysis) -> Finding:
@@ -72,6 +82,29 @@ def with_contributing(evidence: Evidence, subject: Subject, finding: Finding, an
         contributing=(*finding.contributing, *(found.code for found in more)),
         evidence=(*finding.evidence, *proof),
     )
+
+
+def with_rollout(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
+) -> Finding:
+    """The finding as that of a rollout, if the nodes have too few devices for the old pods and the new ones together.
+
+    The old pods stay until the new ones are ready, so that waiting does not help.
+    """
+    old = replaced_pods(evidence, item) if item is not None and finding.code in NO_ROOM else []
+    able = [candidate.node for candidate in analysis.candidates if not candidate.permanent_codes]
+    for name, need in analysis.devices.items() if old else ():
+        held = sum(pod_requests(pod.decoded).get(name, 0) for pod in old if isinstance(pod.decoded, Pod))
+        total = sum(nodes.gpu_resources(node).get(name, 0) for node in able)
+        wanted = held + need * analysis.count
+        if held and wanted > total:
+            message = (
+                f"the rollout needs {wanted} {name} at the same time, and the matching nodes have {total} in all: "
+                f"{old[0].title} of the same Deployment holds {held} until the new pods are ready"
+            )
+            remedy = "set the Deployment's strategy to Recreate, or maxSurge: 0 and maxUnavailable: 1"
+            return msgspec.structs.replace(finding, headline=message, remedy=remedy, changed_by=USERS)
+    return finding
 
 
 # Nodes that would do if they were not faulty
@@ -155,6 +188,7 @@ def _faults(
 ) -> Iterator[Finding]:
     """What is wrong with the node, from objects, logs and host."""
     node, name = candidate.node, next(iter(analysis.devices))
+    yield from _agent_faults(evidence, node, now)
     if name not in nodes.gpu_resources(node):
         yield from _blocked_plugin(evidence, candidate, analysis)
         yield from gpu_stack.node_findings(evidence, node, now, name)
@@ -171,6 +205,28 @@ def _faults(
         message = f"node {node.name} would take the pod, but is {down}"
         yield Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node))
         yield from gpu_stack.label_findings(evidence, node)
+
+
+def _agent_faults(evidence: Evidence, node: Node, now: int) -> Iterator[Finding]:
+    """Why the agent that should take a startup taint off the node does not: it may not run there, or fails."""
+    key = nodes.startup_taint(node)
+    words = set(re.findall(r"\w{3,}", key.rpartition("/")[0])) - COMMON_WORDS
+    for daemon in evidence.of_kind("DaemonSet"):
+        if not any(word in daemon.name for word in words):
+            continue
+        why = gpu_stack.daemonset_exclusion(daemon, node)
+        code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
+        remedy = f"let {daemon.title} run on the node (its tolerations and node selector)"
+        fault = Finding(code, why, remedy=remedy) if why else workload_fault(evidence, daemon, now, node.name)
+        if fault is not None:
+            message = f"{daemon.title}, which takes the taint {key} off node {node.name}, does not run there"
+            shown = msgspec.structs.replace(fault, headline=f"{message}: {fault.message}", changed_by=ADMINISTRATORS)
+            yield msgspec.structs.replace(shown, explains=("NODE_UNSCHEDULABLE",))
+            return
+
+
+COMMON_WORDS = {"node", "com", "aws", "k8s", "kubernetes", "karpenter"}
+"""Words of a taint's domain that name no agent."""
 
 
 def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis) -> Iterator[Finding]:
@@ -228,7 +284,7 @@ FLAVOR_REMEDY = "label the nodes, or correct the flavor's nodeLabels"
 
 
 def _scaling(
-    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject | None, now: int
 ) -> Iterable[Hypothesis]:
     """What the autoscaler says. That no group matches can't be true where a node matches: then only room is missing."""
     is_matched = item is not None and autoscaler.has_triggered(evidence, item)
@@ -237,6 +293,9 @@ def _scaling(
     device = next(iter(analysis.devices), "")
     found = autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
     if found is None:
+        coming = autoscaler.coming_node_finding(evidence, item, now)
+        if coming is not None:
+            yield Hypothesis(coming)
         return
     matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:

@@ -84,6 +84,7 @@ FILTERS = (
 )
 """Code → kube-scheduler's words for it; each part of its message has one of them."""
 SAME_WORDS = {
+    "NODE_UNSCHEDULABLE": ("TAINT_NOT_TOLERATED",),
     **dict.fromkeys(("GPU_FRAGMENTED", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY"), ("GPU_FULL",)),
     "GPU_STRANDED": ("CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "GPU_FULL"),
     "REQUEST_EXCEEDS_CLUSTER": ("GPU_FULL", "CPU_MEM_INSUFFICIENT", "POD_COUNT_LIMIT", "EPHEMERAL_STORAGE"),

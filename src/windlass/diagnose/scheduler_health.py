@@ -1,18 +1,22 @@
 """Whether the scheduler that a pod names works: its pods, its workload and its Lease.
 
-Called by `waiting` for a pod that a node would take: that its scheduler will decide soon may only be said of a
-scheduler that works and has looked at the pod.
+`waiting` asks first of all for a pod that no scheduler has looked at, since nothing that others say about it can then
+be the reason, and for a pod that a node would take: only of a scheduler that works may be said that it decides soon.
 """
 
 from __future__ import annotations
 
-from windlass.diagnose.evidence import ClusterObject, Evidence
+import difflib
+from collections.abc import Iterator
+
+from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
+from windlass.diagnose.explanations import ADMINISTRATORS
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.scheduler_condition import latest_words
 from windlass.diagnose.stack_components import container_failure
-from windlass.diagnose.subject import phase_of
+from windlass.diagnose.subject import node_of, phase_of
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_maps, nested_string
 from windlass.model.times import format_duration, parse_timestamp
 
@@ -25,28 +29,40 @@ OTHER_NAMES = {"default-scheduler": "kube-scheduler"}
 
 def scheduler_finding(evidence: Evidence, name: str, item: ClusterObject | None, now: int) -> Finding | None:
     """Why no scheduler of that name decides about the pod; None if nothing shows that."""
-    own = OTHER_NAMES.get(name, name)
-    pods = [pod for pod in evidence.of_kind("Pod") if _is_scheduler(pod, own) and not _uses(pod, name)]
+    pods = list(_of_scheduler(evidence, "Pod", name))
     if any(not _trouble(pod) for pod in pods):
         return None
     if pods:
         return _failing(evidence, name, pods[0], now)
+    stale = _stale_lease(evidence, name, now)
     for kind in ("Deployment", "StatefulSet"):
-        for owner in evidence.of_kind(kind):
-            if _is_scheduler(owner, own) and not nested_int(owner.data, "status", "readyReplicas"):
+        for owner in _of_scheduler(evidence, kind, name):
+            if not nested_int(owner.data, "status", "readyReplicas"):
                 wanted = nested_int(owner.data, "spec", "replicas")
                 message = f"scheduler {name} does not run: {owner.title} has no ready pod, and wants {wanted}"
                 remedy = "scale it up or see its events, or name a scheduler that runs in schedulerName"
-                return Finding("WRONG_SCHEDULER", message, _stale_lease(evidence, own, now), remedy=remedy)
-    stale = _stale_lease(evidence, own, now)
+                return Finding("WRONG_SCHEDULER", message, stale, remedy=remedy, changed_by=ADMINISTRATORS)
     if stale:
-        return Finding("WRONG_SCHEDULER", f"scheduler {name} does not run: it no longer renews its Lease", stale)
+        message = f"scheduler {name} does not run: it no longer renews its Lease"
+        return Finding("WRONG_SCHEDULER", message, stale, remedy=START_REMEDY, changed_by=ADMINISTRATORS)
     if name in DEFAULT_SCHEDULERS or _is_heard_of(evidence, name, item):
         return None
+    return _unheard_of(evidence, name)
+
+
+START_REMEDY = "start it again, or name a scheduler that runs in schedulerName"
+
+
+def _unheard_of(evidence: Evidence, name: str) -> Finding:
+    """Nothing in the cluster has that name; one that places pods and is spelt nearly the same is suggested."""
     message = f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)"
     unread = MissingEvidence("the schedulers that run", f"kubectl get pods,leases -A | grep {name}")
     is_known = evidence.has_kind("Lease") or "Pod" in evidence.complete_kinds
-    return Finding("WRONG_SCHEDULER", message, missing=() if is_known else (unread,))
+    known = {user for user in _users(evidence) if _has_placed(evidence, user)} | set(DEFAULT_SCHEDULERS[:1])
+    close = next(iter(difflib.get_close_matches(name, sorted(known - {name}), 1)), "")
+    remedy = f"use schedulerName: {close}, which places other pods here" if close else ""
+    missing = () if is_known else (unread,)
+    return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close)
 
 
 def is_untouched(evidence: Evidence, item: ClusterObject) -> bool:
@@ -54,14 +70,42 @@ def is_untouched(evidence: Evidence, item: ClusterObject) -> bool:
     return bool(item.uid) and not find_condition(item.data, "PodScheduled") and not evidence.events_of(item)
 
 
-def _is_scheduler(item: ClusterObject, name: str) -> bool:
-    return name in item.name and "schedul" in item.name
+def _of_scheduler(evidence: Evidence, kind: str, name: str) -> Iterator[ClusterObject]:
+    """Objects of the scheduler itself, as far as that shows: a tenant may give its own any name, but not any namespace.
+
+    The default scheduler lives in a namespace of the system. Another one is not placed by itself, so a namespace with
+    pods that name it is a tenant's, unless that is the system's.
+    """
+    own = OTHER_NAMES.get(name, name)
+    tenants = _users(evidence).get(name, frozenset())
+    for item in evidence.of_kind(kind):
+        is_exact = kind == "Lease" and item.name == own
+        is_named = "schedul" in item.name and (own in item.name or own in item.namespace)
+        is_system = item.namespace.startswith(SYSTEM_PREFIXES)
+        if (is_exact or is_named) and (is_system or (name not in OTHER_NAMES and item.namespace not in tenants)):
+            yield item
 
 
-def _uses(pod: ClusterObject, scheduler: str) -> bool:
-    """Whether it is placed by that scheduler, and so can't be it; static pods keep the default in their spec."""
-    named = nested_string(pod.data, "spec", "schedulerName")
-    return named == scheduler and scheduler != DEFAULT_SCHEDULERS[0]
+SYSTEM_PREFIXES = ("kube-", "openshift-")
+"""Prefixes of namespaces that Kubernetes and OpenShift keep for themselves."""
+
+
+@once_per_evidence
+def _users(evidence: Evidence) -> dict[str, frozenset[str]]:
+    """Scheduler → namespaces with pods that name it; static pods keep the default in their spec."""
+    found: dict[str, set[str]] = {}
+    for pod in evidence.of_kind("Pod"):
+        name = nested_string(pod.data, "spec", "schedulerName")
+        if name and name != DEFAULT_SCHEDULERS[0]:
+            found.setdefault(name, set()).add(pod.namespace)
+    return {name: frozenset(namespaces) for name, namespaces in found.items()}
+
+
+def _has_placed(evidence: Evidence, name: str) -> bool:
+    """Whether a pod that names the scheduler has a node."""
+    return any(
+        nested_string(pod.data, "spec", "schedulerName") == name and node_of(pod) for pod in evidence.of_kind("Pod")
+    )
 
 
 def _trouble(pod: ClusterObject) -> str:
@@ -87,14 +131,15 @@ def _failing(evidence: Evidence, name: str, pod: ClusterObject, now: int) -> Fin
     return Finding(
         "WRONG_SCHEDULER",
         f"scheduler {name} does not work: {pod.title}: {trouble}{often}",
-        (*said, *_stale_lease(evidence, OTHER_NAMES.get(name, name), now)),
+        (*said, *_stale_lease(evidence, name, now)),
         remedy=f"repair the scheduler ({logs}), or name one that runs in schedulerName",
+        changed_by=ADMINISTRATORS,
     )
 
 
 def _stale_lease(evidence: Evidence, name: str, now: int) -> tuple[str, ...]:
     """That the scheduler's Leases were all renewed too long ago; empty if one is fresh, or if none is known."""
-    leases = [lease for lease in evidence.of_kind("Lease") if lease.name == name or _is_scheduler(lease, name)]
+    leases = list(_of_scheduler(evidence, "Lease", name))
     renewed = [nested_string(lease.data, "spec", "renewTime") for lease in leases]
     newest = max(renewed, default="")
     age = now - parse_timestamp(newest) if newest else 0
@@ -104,8 +149,9 @@ def _stale_lease(evidence: Evidence, name: str, now: int) -> tuple[str, ...]:
 
 
 def _is_heard_of(evidence: Evidence, name: str, item: ClusterObject | None) -> bool:
-    """Whether a Lease, a pod or the namespace of one has that name, or a scheduler has spoken about the pod."""
+    """Whether it has spoken about the pod or placed another, or a Lease, a pod or a namespace has its name."""
     if item is not None and (find_condition(item.data, "PodScheduled") or latest_words(evidence, item)):
         return True
-    leases = any(name in lease.name for lease in evidence.of_kind("Lease"))
-    return leases or any(name in pod.name or pod.namespace == name for pod in evidence.of_kind("Pod"))
+    tenants = _users(evidence).get(name, frozenset())
+    others = [row for kind in ("Lease", "Pod") for row in evidence.of_kind(kind) if row.namespace not in tenants]
+    return _has_placed(evidence, name) or any(name in row.name or row.namespace == name for row in others)

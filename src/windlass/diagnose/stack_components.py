@@ -16,7 +16,7 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod
 
 COMPONENTS = {
-    "device plugin": re.compile(r"device-plugin"),
+    "device plugin": re.compile(r"device-plugin|gpu-plugin"),
     "driver": re.compile(r"(nvidia|gpu)[\w-]*driver|driver[\w-]*(daemonset|nvidia)"),
     "toolkit": re.compile(r"container-toolkit|toolkit-daemonset"),
     "feature discovery": re.compile(r"gpu-feature-discovery|\bgfd\b|gfd-"),
@@ -31,7 +31,7 @@ COMPONENTS = {
 """Component → pattern of its pods' names and labels."""
 
 IMAGES = {
-    "device plugin": re.compile(r"device-plugin"),
+    "device plugin": re.compile(r"device-plugin|gpu-plugin"),
     "driver": re.compile(r"nvidia/driver[:@]"),
     "toolkit": re.compile(r"/container-toolkit[:@]"),
     "MIG manager": re.compile(r"mig-manager"),
@@ -45,8 +45,13 @@ FAILURE_CODES = {
     "MPS daemon": "MPS_NOT_READY",
 }
 """Component → code if it fails, lowest layer first: the layers above wait for it."""
-GPU_SEEN = re.compile(r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU \d+: .*UUID", re.I)
-"""Lines that only a host with an NVIDIA GPU writes."""
+GPU_SEEN = re.compile(
+    r"NVIDIA-SMI \d|NVRM:|nvidia-smi.{0,40}driver version|GPU \d+: .*UUID"
+    r"|\[10de:[0-9a-f]{4}\].{0,30}class 0x03|\[1002:[0-9a-f]{4}\].{0,30}class 0x(0380|1200)"
+    r"|(3D|VGA compatible|Display) controller: NVIDIA|Processing accelerators: ",
+    re.I,
+)
+"""Lines that only a host with GPUs writes: the driver's tools and module, or the PCI bus, which needs no driver."""
 
 
 def component_of(pod: ClusterObject) -> str:

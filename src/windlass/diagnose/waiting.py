@@ -21,7 +21,7 @@ from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.resource_claims import claim_finding
-from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing
+from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing, with_rollout
 from windlass.diagnose.scheduler_condition import (
     CLAIMS_MISSING,
     condition_finding,
@@ -78,6 +78,12 @@ class WaitingInquiry(WhatIf):
             queue.queue_finding(self.evidence, self.subject),
             self.held_finding(),
             _gated(item),
+        ):
+            if finding is not None:
+                return Answer(finding, patches=patches_for(self, finding, None))
+        if (unseen := self._without_scheduler(item)) is not None:
+            return unseen
+        for finding in (
             gang.deadlock_finding(self.evidence, self.subject),
             self._incomplete(),
             claim_finding(self.evidence, item, self.now),
@@ -93,6 +99,22 @@ class WaitingInquiry(WhatIf):
         if not self.evidence.nodes:
             return self._by_events(item)
         return self._first_that_fails(waiting)
+
+    def _without_scheduler(self, item: ClusterObject) -> Answer | None:
+        """No scheduler has looked at the pod, and its own does not work: what others say comes after that."""
+        created = parse_timestamp(item.created) if item.created else self.now
+        if not is_untouched(self.evidence, item) or self.now - created < DECIDES_WITHIN:
+            return None
+        name = nested_string(item.data, "spec", "schedulerName") or DEFAULT_SCHEDULERS[0]
+        finding = scheduler_finding(self.evidence, name, item, self.now)
+        if finding is None or finding.missing:
+            return None
+        pod = item.decoded
+        try:
+            analysis = unschedulable.analyze_pod(self.evidence, self.fit, pod) if isinstance(pod, Pod) else None
+        except InputError:
+            analysis = None  # it can't be tried on nodes
+        return Answer(finding, analysis, patches_for(self, finding, analysis))
 
     def held_finding(self) -> Finding | None:
         """The engine's hold of queued work, where the queue's controller has written no condition."""
@@ -282,7 +304,7 @@ class WaitingInquiry(WhatIf):
             return Answer(Finding(hold.code, hold.kube_words, remedy=hold.remedy), analysis)
         if analysis.feasible:
             return self._feasible(analysis, item)
-        symptom = self._cause_finding(analysis)
+        symptom = with_rollout(self.evidence, self._cause_finding(analysis), analysis, item)
         hypotheses = collect_hypotheses(self.evidence, self.subject, symptom, analysis, item, self.now)
         found = conclude(symptom, hypotheses)
         cause = found.cause

@@ -15,11 +15,10 @@ from math import inf
 import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
-from windlass.diagnose.awaited_siblings import awaited_sibling, waiting_init_container
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
-from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
 from windlass.diagnose.gpu_stack import layer_below_finding
@@ -27,12 +26,13 @@ from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_reports import failure_conclusion, is_done, missing_pods
 from windlass.diagnose.patches import patches_for
-from windlass.diagnose.pod_status import PULL_PATIENCE
+from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
-from windlass.diagnose.resource_quota import quota_finding
+from windlass.diagnose.quotas import quota_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
 from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
+from windlass.diagnose.workload_faults import dependency_fault
 from windlass.dump.configuration import Configuration
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -58,6 +58,9 @@ def why(
 
 
 class Inquiry(WaitingInquiry):
+    follows_peers = True
+    """False for a question that is asked for another pod, so that two that blame each other end."""
+
     def brief(self) -> Diagnosis:
         """The cause alone, without what takes longer to find: patches, nodes, holders, an estimated start."""
         self.tries_patches = False
@@ -68,9 +71,9 @@ class Inquiry(WaitingInquiry):
             code=finding.code,
             contributing=(),
             headline=finding.sentence,
-            is_wait=CAUSES[finding.code].is_wait,
+            is_wait=_is_wait(finding),
             confidence=self._confidence(answer, finding),
-            changed_by=CHANGED_BY.get(finding.code, ""),
+            changed_by=finding.changed_by or CHANGED_BY.get(finding.code, ""),
         )
 
     def diagnosis(self) -> Diagnosis:
@@ -80,14 +83,13 @@ class Inquiry(WaitingInquiry):
             unschedulable.node_summaries(self.fit, analysis, finding.code) if analysis is not None else ()
         )
         holders = gpu_holders(self.evidence, self.fit, analysis) if analysis is not None and accounts else ()
-        cause = CAUSES[finding.code]
         confidence = self._confidence(answer, finding)
         return Diagnosis(
             subject=self.subject.title,
             code=finding.code,
             contributing=tuple(code for code in dict.fromkeys(finding.contributing) if code != finding.code),
             headline=finding.sentence,
-            is_wait=cause.is_wait,
+            is_wait=_is_wait(finding),
             evidence=finding.evidence,
             nodes=accounts,
             holders=holders,
@@ -99,7 +101,7 @@ class Inquiry(WaitingInquiry):
             configuration=self.configuration.used,
             ruled_out=answer.ruled_out,
             doubt=answer.doubt,
-            changed_by=CHANGED_BY.get(finding.code, ""),
+            changed_by=finding.changed_by or CHANGED_BY.get(finding.code, ""),
             next_commands=self._next_commands(finding) if confidence == "low" else (),
         )
 
@@ -155,7 +157,7 @@ class Inquiry(WaitingInquiry):
 
     def _outlook(self, finding: Finding) -> Outlook | None:
         """When it may start, where it only waits for other workloads to end."""
-        if not CAUSES[finding.code].is_wait or finding.code in NO_OUTLOOK_CODES or not self.evidence.nodes:
+        if not _is_wait(finding) or finding.code in NO_OUTLOOK_CODES or not self.evidence.nodes:
             return None
         pods = self.subject.pods
         is_large = len(self.evidence.nodes) > MANY_NODES
@@ -241,7 +243,7 @@ class Inquiry(WaitingInquiry):
                 return msgspec.structs.replace(answer, patches=patches_for(self, found.cause, None))
             best = best or answer
         if best is not None:
-            return best
+            return self._behind_program(best)
         held = queue.queue_finding(self.evidence, self.subject)
         if held is not None and (held.code == "PREEMPTION_LOOP" or not all(map(is_ready, pods))):
             return Answer(held)
@@ -264,39 +266,66 @@ class Inquiry(WaitingInquiry):
             message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
             warnings = [event for event in self.evidence.events_of(starting[0]) if event.warning]
             said = tuple(f"event of {starting[0].title}: {event.message}" for event in warnings[-1:])
-            unstarted = _unknown(f"{message}, and has not started", self.subject, said)
+            network = f"{message}, and its network is not set up" if _lacks_network(warnings) else ""
+            unstarted = _unknown(network or f"{message}, and has not started", self.subject, said)
             below = layer_below_finding(self.evidence, starting[0], self.now)
             return Answer(below or unstarted)
         if starting:
             is_new = self.now - _scheduled_at(starting[0]) < PULL_PATIENCE
             started = Finding("NONE", f"{starting[0].title} is starting on node {node_of(starting[0])}")
             return Answer(started, is_certain=is_new)
-        unready = next((pod for pod in pods if _unready_since(pod) < self.now - LONG_START), None)
-        if unready is not None:
-            return Answer(_unready(unready, self.now))
+        stuck = (stuck_finding(self.evidence, pod, self.now, LONG_START) for pod in pods)
+        if (found_stuck := next(filter(None, stuck), None)) is not None:
+            return Answer(found_stuck)
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
 
     def _awaited(self, pod: ClusterObject) -> Answer | None:
         """An init container runs until a sibling is up, and that finds no node or fails: the sibling's own cause."""
-        container = waiting_init_container(pod)
-        awaited = awaited_sibling(self.evidence, pod) if container else None
+        container = gang.waiting_init_container(pod)
+        awaited = gang.awaited_sibling(self.evidence, pod) if container else None
         if awaited is None:
             return None
         sibling, is_leader = awaited
+        answer, waits = self._ask_about(sibling), f"init container {container} of {pod.title} waits for {sibling.title}"
+        link = Finding("GANG_INCOMPLETE", f"{waits}, which does not run")
+        if answer.finding.code in ("NONE", "UNKNOWN"):
+            return Answer(msgspec.structs.replace(link, missing=answer.finding.missing), is_certain=False)
+        return _caused_by(answer, link, waits, answer.is_certain and is_leader)
+
+    def _ask_about(self, sibling: ClusterObject) -> Answer:
         inquiry = Inquiry(self.evidence, subject_of(self.evidence, sibling), self.now, self.configuration)
         inquiry.share(self)
-        inquiry.tries_patches = False
-        answer = inquiry._answer()
-        found = answer.finding
-        waits = f"init container {container} of {pod.title} waits for {sibling.title}"
-        link = Finding("GANG_INCOMPLETE", f"{waits}, which does not run")
-        if found.code in ("NONE", "UNKNOWN"):
-            return Answer(msgspec.structs.replace(link, missing=found.missing), is_certain=False)
-        cause = msgspec.structs.replace(
-            found, headline=f"{waits}: {found.message}", contributing=("GANG_INCOMPLETE", *found.contributing)
-        )
-        return Answer(cause, None, (), (link, *answer.links), answer.ruled_out, answer.is_certain and is_leader)
+        inquiry.tries_patches = inquiry.follows_peers = False
+        return inquiry._answer()
+
+    def _behind_program(self, answer: Answer) -> Answer:
+        """What the program's complaint is about, if that does not work: a service, or a peer that failed first."""
+        for pod in self.subject.pods[:50] if self.follows_peers else ():
+            fault = dependency_fault(self.evidence, pod, self.now)
+            if fault is not None:
+                return Answer(fault, links=(answer.finding,))
+            peer = gang.failed_peer(self.evidence, pod)
+            behind = self._ask_about(peer) if peer is not None else None
+            if peer is not None and behind is not None and behind.finding.code not in ("NONE", "UNKNOWN", "APP_ERROR"):
+                is_first = bool(ended_at(peer)) and bool(ended_at(pod))  # else nothing shows which failed first
+                what = f"{pod.title} lost {peer.title}"
+                return _caused_by(behind, answer.finding, what, behind.is_certain and is_first)
+        return answer
+
+
+def _is_wait(finding: Finding) -> bool:
+    """Whether it only needs time: not where somebody is named who has to change something."""
+    return CAUSES[finding.code].is_wait and not finding.changed_by
+
+
+def _caused_by(behind: Answer, link: Finding, what: str, is_certain: bool) -> Answer:
+    """The answer about another pod as the cause of `link`."""
+    found = behind.finding
+    cause = msgspec.structs.replace(
+        found, headline=f"{what}: {found.message}", contributing=(link.code, *found.contributing)
+    )
+    return Answer(cause, None, (), (link, *behind.links), behind.ruled_out, is_certain)
 
 
 def _with_node(cause: Finding, pod: ClusterObject) -> Finding:
@@ -325,21 +354,9 @@ def _scheduled_at(pod: ClusterObject) -> int | float:
     return parse_timestamp(moment) if moment else inf
 
 
-def _unready_since(pod: ClusterObject) -> int | float:
-    """Since when it runs without being ready; infinity if it does not, or if that is not known."""
-    ready = find_condition(pod.data, "Ready")
-    moment = nested_string(ready, "lastTransitionTime")
-    is_unready = phase_of(pod) == "Running" and nested_string(ready, "status") == "False" and bool(moment)
-    return parse_timestamp(moment) if is_unready else inf
-
-
-def _unready(pod: ClusterObject, now: int) -> Finding:
-    since = format_duration(int(now - _unready_since(pod)))
-    missing = (
-        MissingEvidence("what its probe says", f"kubectl describe pod -n {pod.namespace} {pod.name}"),
-        MissingEvidence("its log", f"kubectl logs -n {pod.namespace} {pod.name} --all-containers"),
-    )
-    return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", missing=missing)
+def _lacks_network(warnings: Sequence[Event]) -> bool:
+    """Whether the last of the kubelet's warnings is that the sandbox, which holds the pod's network, can't be made."""
+    return bool(warnings) and warnings[-1].reason == "FailedCreatePodSandBox"
 
 
 def _unknown(message: str, subject: Subject, said: tuple[str, ...] = ()) -> Finding:

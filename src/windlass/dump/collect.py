@@ -41,6 +41,10 @@ DIAGNOSIS_KINDS: tuple[Kind, ...] = (
     Kind("ResourceClaimTemplate", "resourceclaimtemplates", "resource.k8s.io", ("v1", "v1beta2", "v1beta1")),
     Kind("NodeClaim", "nodeclaims", "karpenter.sh", ("v1", "v1beta1"), False),
     Kind("NodePool", "nodepools", "karpenter.sh", ("v1", "v1beta1"), False),
+    Kind("GPUStack", "gpustacks", "windlass.dev", ("v1alpha1",), False),
+    Kind("GPUNode", "gpunodes", "windlass.dev", ("v1alpha1",), False),
+    Kind("FleetChange", "fleetchanges", "windlass.dev", ("v1alpha1",), False),
+    Kind("GPURepair", "gpurepairs", "windlass.dev", ("v1alpha1",), False),
 )
 """Read in addition to the kinds of the engine."""
 GPU_STACK = re.compile(

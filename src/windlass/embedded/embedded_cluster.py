@@ -141,7 +141,7 @@ class EmbeddedCluster:
         self._options = replace(options, nodes=())  # they are in the store now; free the memory
         self.simulated_nodes = nodes
         self.server.set_kubelet_api(nodes.kubelet_api)
-        self.server.mount(PREFIX, sandbox_handler(nodes.faults, nodes.fleet.node_names))
+        self.server.mount(PREFIX, sandbox_handler(nodes))
         return nodes.controllers
 
     def start_scheduler(self) -> None:

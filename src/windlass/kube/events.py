@@ -80,8 +80,8 @@ class _Sent(msgspec.Struct):
 
 
 class EventRecorder:
-    def __init__(self, client: KubeClient, instance: str) -> None:
-        self._client, self._instance = client, instance
+    def __init__(self, client: KubeClient, instance: str, controller: str = CONTROLLER) -> None:
+        self._client, self._instance, self._controller = client, instance, controller
         self._queue: asyncio.Queue[tuple[Request, _Sent]] = asyncio.Queue(MAX_QUEUED)
         self._sent: OrderedDict[tuple[str, str, str, str], _Sent] = OrderedDict()
         self._tokens, self._filled_at = BURST, time.monotonic()
@@ -179,7 +179,7 @@ class EventRecorder:
             "note": shorten_message(event.note, MAX_NOTE_LENGTH),
             "action": event.action,
             "type": event.type,
-            "reportingController": CONTROLLER,
+            "reportingController": self._controller,
             "reportingInstance": self._instance[:128],
         }
         if event.related is not None:

@@ -39,8 +39,8 @@ class FreezeState(msgspec.Struct, frozen=True):
 
     def __str__(self) -> str:
         if self.state not in (FROZEN, RUNNING):
-            what = self.reason or f"data.state of ConfigMap {FREEZE_CONFIG_MAP} is '{self.state}'"
-            return f"frozen, since the state of the freeze can't be read: {what}"
+            what = self.reason or f"data.state is '{self.state}', which is neither {FROZEN} nor {RUNNING}"
+            return f"frozen, because ConfigMap {FREEZE_CONFIG_MAP} can't be read: {what}"
         since, by = (f" since {self.since}" if self.since else ""), (f" by {self.by}" if self.by else "")
         return f"{self.state}{since}{by}" + (f": {self.reason}" if self.reason else "")
 

@@ -36,6 +36,8 @@ MIN_WATCH_SECONDS = 1.0
 """A watch that ends sooner than this counts as a failure, so that a server that hangs up at once isn't hammered."""
 
 DeltaHandler = Callable[[Sequence[Delta]], None]
+Decode = Callable[[msgspec.Raw, str, str], object]
+"""Called with an object, its kind and its API version."""
 
 
 class _ListMeta(msgspec.Struct, frozen=True, rename="camel"):
@@ -79,7 +81,9 @@ class Informer:
         *,
         required: bool = True,
         page: int = PAGE_SIZE,
+        decode: Decode = decode_kind,
     ) -> None:
+        self._decode = decode
         self._required = required
         self._client, self.resource, self._handler, self._page = client, resource, handler, page
         self._known: dict[str, str] = {}
@@ -220,7 +224,7 @@ class Informer:
         known[key] = named.resource_version
         if known_version == named.resource_version and known_version:
             return None
-        obj = decode_kind(raw, self.resource.kind, self.resource.api_version)
+        obj = self._decode(raw, self.resource.kind, self.resource.api_version)
         if isinstance(obj, Unreadable):
             obj = msgspec.structs.replace(
                 obj,

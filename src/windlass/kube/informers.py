@@ -16,8 +16,9 @@ from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
 from windlass.kube.errors import ApiError, ServerUnavailable
-from windlass.kube.informer import DeltaHandler, Informer
+from windlass.kube.informer import Decode, DeltaHandler, Informer
 from windlass.kube.resources import WATCHED_KINDS, Kind, Resource
+from windlass.model.codec import decode_kind
 
 log = logging.getLogger(__name__)
 
@@ -32,7 +33,9 @@ class Informers:
         handler: DeltaHandler,
         kinds: Sequence[Kind] = WATCHED_KINDS,
         rediscovery_seconds: float = REDISCOVERY_SECONDS,
+        decode: Decode = decode_kind,
     ) -> None:
+        self._decode = decode
         self._client, self._handler, self._kinds = client, handler, kinds
         self._rediscovery_seconds = rediscovery_seconds
         self._running: dict[Resource, tuple[Informer, asyncio.Task[None]]] = {}
@@ -110,7 +113,7 @@ class Informers:
 
     def _start(self, resource: Resource) -> None:
         required = any(kind.required and kind.kind == resource.kind for kind in self._kinds)
-        informer = Informer(self._client, resource, self._handler, required=required)
+        informer = Informer(self._client, resource, self._handler, required=required, decode=self._decode)
         task = asyncio.create_task(informer.run(), name=f"watch {resource.plural}.{resource.group}")
         self._running[resource] = informer, task
         if self.synced.is_set():

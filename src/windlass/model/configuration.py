@@ -20,6 +20,7 @@ from windlass.model.pod import RawQuantity
 from windlass.model.quantity import milli_value, parse_quantity
 from windlass.model.quota import MILLI_PER_GPU
 from windlass.model.times import parse_duration
+from windlass.model.usage_prices import UsageSettings, check_currency, micro_prices
 
 FINAL_SHARE = "LessThanOrEqualToFinalShare"
 INITIAL_SHARE = "LessThanInitialShare"
@@ -172,6 +173,7 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     """Kueue's: how long an admitted workload may take to have its pods ready, and what happens then."""
     resources: ResourceRules = ResourceRules()
     """Kueue's: how requests are converted before they count against quota."""
+    usage: UsageSettings = UsageSettings()
 
 
 class Settings(msgspec.Struct, frozen=True):
@@ -213,6 +215,9 @@ class Settings(msgspec.Struct, frozen=True):
     """Nothing is admitted while an admitted workload is not ready."""
     requeue_at_creation: bool = False
     """A workload that wasn't ready in time is requeued by its creation time, not by its eviction time."""
+    currency: str = "USD"
+    gpu_hour_micro_prices: dict[str, int] = msgspec.field(default_factory=dict)
+    """GPU model → price of an hour, in millionths."""
 
     def selects_node(self, labels: Mapping[str, str]) -> bool:
         """Whether the scheduler uses a node with these labels."""
@@ -262,6 +267,8 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         reservation_lead_seconds=_seconds(wire.backfill.reservation_lead, "backfill.reservationLead"),
         topology_levels=wire.topology_levels,
         resources=wire.resources,
+        currency=check_currency(wire.usage.currency),
+        gpu_hour_micro_prices=micro_prices(wire.usage.gpu_hour_prices),
     )
     plain = _with_readiness(plain, wire.wait_for_pods_ready)
     return _with_sharing(plain, wire.fair_sharing, wire.admission_fair_sharing)

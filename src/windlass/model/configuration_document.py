@@ -24,6 +24,7 @@ from windlass.model.configuration import (
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.pod import RawQuantity
 from windlass.model.times import format_duration
+from windlass.model.usage_prices import UsageSettings, format_prices
 
 HASH_LENGTH = 16
 
@@ -64,6 +65,7 @@ def _wire(settings: Settings) -> SchedulerConfiguration:
         admission_fair_sharing=_usage(settings),
         wait_for_pods_ready=_readiness(settings),
         resources=settings.resources,
+        usage=UsageSettings(currency=settings.currency, gpu_hour_prices=format_prices(settings.gpu_hour_micro_prices)),
     )
 
 

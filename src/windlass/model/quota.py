@@ -16,7 +16,7 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.pod import Pod, RawQuantity
 from windlass.model.quantity import milli_value, whole_value
-from windlass.model.requests import format_amount, pod_requests
+from windlass.model.requests import Amounts, format_amount, pod_requests
 
 MILLI_PER_GPU = 1000
 _IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
@@ -56,13 +56,14 @@ def cluster_capacity(nodes: Iterable[Node]) -> dict[str, int]:
     return total
 
 
-def quota_requests(pod: Pod, device_memory_mib: int = 0) -> dict[str, int]:
+def quota_requests(pod: Pod, device_memory_mib: int = 0, known_amounts: Amounts | None = None) -> dict[str, int]:
     """What one pod counts against quota: its effective request, with GPUs and shares of them in milli-GPU.
+    `known_amounts`: that request, where the caller has it.
 
     A share that is asked for in MiB is that part of a device of `device_memory_mib`; where no device is known it
     counts as a whole one, so that quota is never exceeded unseen.
     """
-    requests = pod_requests(pod)
+    requests = pod_requests(pod) if known_amounts is None else dict(known_amounts)
     for container in (*pod.spec.init_containers, *pod.spec.containers):
         for name in container.resources.requests:
             requests.setdefault(name, 0)  # asked for by name, if for nothing: it gets a flavor all the same

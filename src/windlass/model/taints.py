@@ -43,6 +43,10 @@ LIFECYCLE_TAINTS = frozenset(
     }
 )
 """Taints for the condition or the removal of a node, as opposed to taints that restrict which pods may use it."""
+STARTUP_TAINT = re.compile(r"[./](\w+-)*(not-ready|unregistered|uninitialized|not-initialized|disrupted|disruption)$")
+"""Taints that an agent of the node, or what has created it, takes away when the node is ready for pods, by the usual
+names (`node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`, `karpenter.sh/unregistered`). A pod that
+tolerated one would start on a node that is not ready for it."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
@@ -66,7 +70,12 @@ def taint_code(key: str) -> str:
     """The root-cause code of a node that is refused for a taint with this key."""
     if key == DISK_PRESSURE_TAINT:
         return "EPHEMERAL_STORAGE"
-    return "NODE_UNSCHEDULABLE" if key in LIFECYCLE_TAINTS else "TAINT_NOT_TOLERATED"
+    return "NODE_UNSCHEDULABLE" if is_lifecycle_taint(key) else "TAINT_NOT_TOLERATED"
+
+
+def is_lifecycle_taint(key: str) -> bool:
+    """Whether it stands for the state of the node, which no pod should tolerate to get there."""
+    return key in LIFECYCLE_TAINTS or STARTUP_TAINT.search(key) is not None
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:

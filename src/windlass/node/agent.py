@@ -89,6 +89,8 @@ class AgentOptions(msgspec.Struct, frozen=True, kw_only=True):
     reading_seconds: float = 5.0
     time_slice: str = ""
     hostname_label: str = "Hostname"
+    history: Path | None = None
+    """Folder for the samples of 30 days; None keeps none."""
     extra_labels: dict[str, str] = {}
     """Settings of dcgm-exporter about labels, by their variables; the environment has the others."""
 
@@ -310,7 +312,9 @@ def listen_address(text: str) -> tuple[str, int]:
 def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResources, log: Log) -> Exporter:
     from windlass.node.exporter.exporter import Exporter
     from windlass.node.exporter.extra_labels import extra_labels_from_environment
+    from windlass.node.exporter.sample_history import SampleHistory
 
+    history = options.history
     return Exporter(
         backend,
         make_counters_file(options.counters, log).reload_if_changed,
@@ -320,6 +324,7 @@ def _make_exporter(options: AgentOptions, backend: DeviceBackend, pods: PodResou
         journal=options.state / "health.json",
         hostname_label=options.hostname_label,
         extra_labels=extra_labels_from_environment({**os.environ, **options.extra_labels}, options.host),
+        history=SampleHistory(history, options.interval, options.node) if history is not None else None,
     )
 
 

@@ -66,7 +66,7 @@ def _set_mode(backend: DeviceBackend, uuid: str, enabled: bool) -> None:
         except DeviceError as error:
             # Leave nothing pending: otherwise the next reboot would change the mode unexpectedly.
             backend.set_mig_mode(uuid, not enabled)
-            raise DeviceError(f"the reset that it needs failed: {error}") from None
+            raise DeviceError(f"the change of MIG mode needs a reset of the GPU, which failed: {error}") from None
     if _gpu(backend, uuid).mig_enabled != enabled:
         raise DeviceError("the driver accepted the MIG mode and did not change it; reboot the node")
 

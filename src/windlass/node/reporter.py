@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from windlass.model.names.windlass import (
     ALLOCATED_DEVICES_ANNOTATION,
     CONTAINER_GPUS_ANNOTATION,
+    DEVICE_FAULTS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
     UNHEALTHY_DEVICES_ANNOTATION,
 )
@@ -23,6 +24,8 @@ from windlass.node.exporter.collection_context import DeviceHolder
 from windlass.node.health_journal import HealthJournalEntry, read_journal
 from windlass.node.labels.features import device_annotations
 from windlass.node.named_configs import read_state_file
+from windlass.node.operator_link import encode_faults, fault_reports
+from windlass.node.operator_requests import read_held
 from windlass.node.preferred_devices import allocated_devices
 
 if TYPE_CHECKING:
@@ -50,7 +53,7 @@ class Reporter:
         # Changes before this process started were reported by its predecessor.
         self._reported = read_journal(journal).last
         self._way = journal.with_name(CONTAINER_GPUS_FILE)
-        self._annotated: tuple[str, str, str] | None = None
+        self._annotated: tuple[str, str, str, str] | None = None
         self._reported_devices: dict[PodKey, str] = {}
 
     def report(self) -> None:
@@ -59,7 +62,10 @@ class Reporter:
             self._create_event(entry)
             self._reported = entry.number
         inventory = self._backend.inventory()
-        self._annotate_node(*device_annotations(inventory, frozenset(journal.unhealthy)))
+        indices = {gpu.uuid: at for at, gpu in enumerate(inventory.gpus)}
+        faults = encode_faults(fault_reports(indices, journal.ailments, journal.unhealthy, journal.actions))
+        held = read_held(self._journal.parent)
+        self._annotate_node(*device_annotations(inventory, frozenset(journal.unhealthy) | held), faults)
         self._annotate_pods(allocated_devices(inventory, self._holders()))
 
     def _create_event(self, entry: HealthJournalEntry) -> None:
@@ -72,16 +78,17 @@ class Reporter:
             now=time.time(),
         )
 
-    def _annotate_node(self, devices: str, unhealthy: str) -> None:
+    def _annotate_node(self, devices: str, unhealthy: str, faults: str) -> None:
         way = read_state_file(self._way)
-        if self._annotated != (devices, unhealthy, way):
+        if self._annotated != (devices, unhealthy, way, faults):
             annotations = {
                 DEVICES_LAYOUT_ANNOTATION: devices,
                 UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
                 CONTAINER_GPUS_ANNOTATION: way or None,
+                DEVICE_FAULTS_ANNOTATION: faults or None,
             }
             self._api.patch_node(annotations=annotations)
-            self._annotated = (devices, unhealthy, way)
+            self._annotated = (devices, unhealthy, way, faults)
 
     def _annotate_pods(self, allocated: Mapping[PodKey, str]) -> None:
         pods = self._pods()

@@ -33,6 +33,7 @@ from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
 from windlass.node.mig_manager import REASON_ANNOTATION, MigManager
 from windlass.node.named_configs import CONFIG_LABEL_FILE, read_state_file, write_state_file
+from windlass.node.operator_requests import OperatorRequests, answer_patch
 from windlass.node.owners import TRUSTED_NAMESPACES, conflict_message, doubt_message, find_owners
 from windlass.node.preferred_devices import pending_pods, write_preferred_devices
 from windlass.node.process_memory import freeze_and_trim_memory
@@ -110,6 +111,9 @@ class Sidecar:
             cordon_devices=self._cordon_devices,
             process_name=lambda pid: root.read(f"/proc/{pid}/comm"),
         )
+        self._requests = OperatorRequests(
+            backend, options.state, holders=self.holders_or_raise, write_answer=self._write_answer, log=log
+        )
 
     def run(self, stop: threading.Event) -> None:
         self._stop = stop
@@ -128,6 +132,7 @@ class Sidecar:
                 self._start("mig", RETRY_SECONDS, self._retry_mig)
             self._start("node", RETRY_SECONDS, self._follow_node)
             self._start("pods", RETRY_SECONDS, self._follow_pods)
+            self._start("operator", self._options.report_seconds, self._requests.work)
             reporter = Reporter(
                 self._backend,
                 self._api,
@@ -245,6 +250,7 @@ class Sidecar:
         disabled = self._conflicting | self._disabled
         self._set_plugin_disabled("plugin" in disabled)
         self._hold_driver(bool(self._options.parts - disabled))
+        self._requests.on_node(node)
         if self._options.config_label:
             self._write_config_label(labels.get(self._options.config_label, ""))
         if "mig" in self._options.parts and "mig" not in disabled:
@@ -294,6 +300,10 @@ class Sidecar:
             )
         if state == "success":
             self._write_labels()
+
+    def _write_answer(self, answer: str) -> None:
+        if self._api is not None:
+            self._api.patch_node(annotations=answer_patch(answer))
 
     def _follow_pods(self) -> None:
         assert self._api is not None

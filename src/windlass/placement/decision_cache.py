@@ -19,6 +19,7 @@ from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.configuration import ResourceRules
 from windlass.model.pod import Pod
+from windlass.model.requests import Amounts, pod_requests
 from windlass.model.workload import Workload
 from windlass.placement.topology.tree import DomainTree
 from windlass.queueing.quota_cache import QuotaTreeCache
@@ -59,8 +60,8 @@ class DecisionCache:
         """Running piece → where its pods are (`placed_workloads.WorkloadPods`)."""
         self.quota_requests: dict[int, tuple[Pod, dict[str, int]]] = {}
         """id() of a template → the template, and what a pod of it counts against quota."""
-        self.resource_names: dict[int, tuple[Pod, tuple[str, ...]]] = {}
-        """id() of a template → the template, and the names of the resources that it requests."""
+        self.template_requests: dict[int, tuple[Pod, Amounts]] = {}
+        """id() of a template → the template, and its effective request."""
         self.domain_trees: dict[tuple[str, str], DomainTree] = {}
         """Topology and flavor → the domains of its nodes."""
         self.flavored_pods: dict[tuple[int, tuple[str, ...]], tuple[Pod, Pod, Shape]] = {}
@@ -74,9 +75,16 @@ class DecisionCache:
         same = len(inputs) == len(self._valid_for) and all(map(operator.is_, inputs, self._valid_for))
         most = 2 * len(snapshot.workloads) + _MAX_STALE_ENTRIES
         by_piece: tuple[Sized, ...] = (self.pieces.entries, self.workload_pods.entries)
-        if not same or max(map(len, (*by_piece, self.flavored_pods, self.resource_names))) > most:
+        if not same or max(map(len, (*by_piece, self.flavored_pods, self.template_requests))) > most:
             self._valid_for = inputs
             self._clear()
+
+    def requests_of(self, template: Pod) -> Amounts:
+        """Its effective request, which quota, eligible flavors and shapes all ask for. Read-only."""
+        entry = self.template_requests.get(id(template))
+        if entry is None:
+            entry = self.template_requests[id(template)] = (template, pod_requests(template))
+        return entry[1]
 
     def quota_requests_under(self, rules: ResourceRules) -> dict[int, tuple[Pod, dict[str, int]]]:
         """`quota_requests`, cleared where they were computed under other rules."""

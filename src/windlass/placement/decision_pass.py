@@ -43,7 +43,8 @@ def _decide(context: DecisionContext) -> list[Outcome]:
         outcomes = _place_unqueued(context, piece, turn, outcomes)
     # Running pieces are among them: they hold quota, and may be victims.
     queued = [piece for piece in context.pieces if piece.queue_name]
-    holds = {piece.key: hold for piece in queued if (hold := _queued_hold(context, piece)) is not None}
+    waiting = [piece for piece in queued if piece.admission is None]
+    holds = {piece.key: hold for piece in waiting if (hold := _queued_hold(context, piece)) is not None}
     outcomes += [_held_for(hold, key, len(before)) for key, hold in holds.items()]
     queued = [piece for piece in queued if piece.key not in holds] if holds else queued
     outcomes += _admit_queued(context, queued, disruptions, len(before))
@@ -171,6 +172,6 @@ def _held_for(reason: Reason, key: str, turn: int) -> Held:
 
 def _queued_hold(context: DecisionContext, piece: Workload) -> Reason | None:
     """What keeps its pods from starting wherever they were placed; it gets no quota until then."""
-    if piece.admission is not None or piece.hold or not piece.active:
+    if piece.hold or not piece.active:
         return None
     return member_hold(context, piece)

@@ -235,11 +235,13 @@ def _goes_pod_by_pod(pod_sets: Sequence[PendingPodSet]) -> bool:
 
 def _restricts_members(pod_set: PendingPodSet, pod_sets: Sequence[PendingPodSet]) -> bool:
     """Whether a pod of the set, once placed, may restrict the members that are placed after it."""
+    if not has_inter_pod_rules(pod_set.pod):
+        return False
     # Affinity of the pods to one another is already expressed by the topology request that was derived from it.
     derived = request_from_affinity(pod_set.pod, [each.pod for each in pod_sets])
     if pod_set.topology is not None and pod_set.topology == derived:
         return may_repel_identical_pod(pod_set.pod)
-    return has_inter_pod_rules(pod_set.pod)
+    return True
 
 
 def _place_under_rules(

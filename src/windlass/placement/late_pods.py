@@ -33,6 +33,19 @@ class LatePods(NamedTuple):
     """All workloads that hold quota for pods without a node."""
 
 
+def _pieces_without_nodes(context: DecisionContext) -> list[Workload]:
+    pods = context.snapshot.pods
+    pending = {pods.keys[row] for row in pods.pending().tolist()}
+    for piece in context.pieces:
+        if piece.admission is None:
+            for pod_set in piece.pod_sets:
+                pending.difference_update(pod_set.pod_keys)
+    if not pending:  # the usual case: whatever waits has not been admitted
+        return []
+    admitted = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
+    return [piece for piece in admitted if _lacks_nodes(piece, pending)]
+
+
 def _lacks_nodes(piece: Workload, pending: set[str]) -> bool:
     """Whether pods without a node are among those that it holds quota for. Its owner may have created more."""
     for pod_set in piece.pod_sets:
@@ -46,10 +59,8 @@ def _lacks_nodes(piece: Workload, pending: set[str]) -> bool:
 
 
 def place_late_pods(context: DecisionContext) -> LatePods:
-    admitted = [piece for piece in context.pieces if piece.admission is not None and not piece.evicting]
-    pods, nodes = context.snapshot.pods, context.snapshot.nodes.size
-    pending = {pods.keys[row] for row in pods.pending().tolist()}
-    late = [piece for piece in admitted if _lacks_nodes(piece, pending)]
+    nodes = context.snapshot.nodes.size
+    late = _pieces_without_nodes(context)
     placed: list[tuple[Workload, tuple[str, ...]]] = []
     refused: dict[str, Verdict] = {}
     evicted: list[Evicted] = []

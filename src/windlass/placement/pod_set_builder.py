@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from windlass.cluster.pod_table import PENDING
 from windlass.cluster.shape import Shape, make_shape
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
-from windlass.model.pod import Pod, PodSpec
+from windlass.model.pod import Pod, PodSpec, Toleration
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.workload import PodSet, Workload
 from windlass.placement.gang import PendingPodSet
@@ -45,7 +45,9 @@ class PodSetBuilder:
         for choice in choices:
             pod_set = pod_sets[choice.name]
             flavors = self._flavors(choice)
-            pod, shape = self.with_flavors(pod_set.template, flavors, workload.queue_name)
+            count, existing = self._to_place(pod_set, choice.count)
+            tolerations = _fixed_tolerations(existing, flavors)
+            pod, shape = self.with_flavors(pod_set.template, flavors, workload.queue_name, tolerations)
             with_topology = next((flavor for flavor in flavors if flavor.topology), None)
             if with_topology is not None:
                 if with_topology.topology in self._system.topologies:
@@ -54,7 +56,6 @@ class PodSetBuilder:
             else:
                 request, own_tree = self._implied_topology.request_for(workload, pod_set, pod, shape)
                 tree, topology = (own_tree, DEFAULT_NAME) if own_tree is not None else (tree, topology)
-            count, existing = self._to_place(pod_set, choice.count)
             pending.append(PendingPodSet(choice.name, count, pod, shape, request, own_tree, topology, existing))
         return pending, tree, topology
 
@@ -65,16 +66,24 @@ class PodSetBuilder:
         bound = sum(1 for row in rows if nodes[row] >= 0)
         return max(0, chosen - bound), tuple(objects[row] for row in rows if nodes[row] == PENDING)
 
-    def with_flavors(self, pod: Pod, flavors: Sequence[ResourceFlavor], queue: str = "") -> tuple[Pod, Shape]:
+    def with_flavors(
+        self,
+        pod: Pod,
+        flavors: Sequence[ResourceFlavor],
+        queue: str = "",
+        tolerations: tuple[Toleration, ...] | None = None,
+    ) -> tuple[Pod, Shape]:
         """The pod as admission will change it, and its shape. Where workload classes are configured it has the label of
-        its queue, since a class may select by it."""
+        its queue, since a class may select by it. `tolerations`: those of pods that admission can't change."""
         # Without classes the label changes nothing, and one entry serves all queues.
         queue = "" if self._overlay.table.scorer_selector.depends_on_shape_only else queue
-        key = (id(pod), (queue, *(flavor.name for flavor in flavors)))
+        fixed = () if tolerations is None else (repr(tolerations),)
+        key = (id(pod), (queue, *(flavor.name for flavor in flavors), *fixed))
         entry = self.flavored_pods.get(key)
         if entry is None:
-            changed = _with_queue_label(_with_flavors(pod, flavors), queue)
-            entry = self.flavored_pods[key] = (pod, changed, make_shape(changed))
+            changed = _with_queue_label(_with_flavors(pod, flavors, tolerations), queue)
+            shape = make_shape(changed, self._overlay.cache.requests_of(pod))  # flavors change no request
+            entry = self.flavored_pods[key] = (pod, changed, shape)
         return entry[1], entry[2]
 
     def _flavors(self, choice: PodSetChoice) -> list[ResourceFlavor]:
@@ -105,7 +114,14 @@ def _with_queue_label(pod: Pod, queue: str) -> Pod:
     return replace(pod, metadata=replace(pod.metadata, labels=labels))
 
 
-def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
+def _fixed_tolerations(existing: Sequence[Pod], flavors: Sequence[ResourceFlavor]) -> tuple[Toleration, ...] | None:
+    """Tolerations of pods that exist and have no gate: the API server lets nobody add any. None where admission can."""
+    if not existing or existing[0].spec.scheduling_gates or not any(flavor.tolerations for flavor in flavors):
+        return None
+    return tuple(existing[0].spec.tolerations)
+
+
+def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor], fixed_tolerations: tuple[Toleration, ...] | None) -> Pod:
     """The pod with its flavors' node labels and tolerations, as Kueue adds them on admission."""
     if not flavors:
         return pod
@@ -116,5 +132,7 @@ def _with_flavors(pod: Pod, flavors: Sequence[ResourceFlavor]) -> Pod:
         # Never contradicts the pod's own selector (`flavor_ineligible_reason`) or another flavor (`flavor_assigner`).
         selector |= flavor.node_labels
         tolerations += flavor.tolerations
+    if fixed_tolerations is not None:
+        tolerations = list(fixed_tolerations)
     changed = replace(spec, node_selector=selector, tolerations=tuple(tolerations))
     return replace(pod, spec=changed)

@@ -13,10 +13,8 @@ from typing import NamedTuple, Protocol
 
 from windlass.cluster.node_state import MEMORY_MIB
 from windlass.model.configuration import ResourceRules, transform_requests
-from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem, ResourceFlavor
 from windlass.model.quota import quota_requests
-from windlass.model.requests import pod_requests
 from windlass.model.workload import PodSet, Workload
 from windlass.placement.blocked_capacity import BlockedCapacity
 from windlass.placement.empty_cluster import EmptyCluster
@@ -97,16 +95,10 @@ class WorkloadPlacer:
         if entry is None:
             # Shares by GPU memory are counted against the largest device of the cluster.
             memory = int(self._overlay.state.device_info[:, MEMORY_MIB].max(initial=0))
-            requests = transform_requests(quota_requests(pod_set.template, memory), self._rules)
+            effective = self._overlay.cache.requests_of(pod_set.template)
+            requests = transform_requests(quota_requests(pod_set.template, memory, effective), self._rules)
             entry = self._requests[id(pod_set.template)] = (pod_set.template, requests)
         return dict(entry[1])
-
-    def _resource_names(self, pod: Pod) -> Iterable[str]:
-        """The resources that a pod requests."""
-        entry = self._overlay.cache.resource_names.get(id(pod))
-        if entry is None:
-            entry = self._overlay.cache.resource_names[id(pod)] = (pod, tuple(pod_requests(pod)))
-        return entry[1]
 
     def ineligible_reason(self, pod_set: PodSet, flavor: ResourceFlavor) -> str:
         """Kueue's message why the pod set can't use the flavor; empty if it can."""
@@ -114,7 +106,7 @@ class WorkloadPlacer:
         covered = self._covered_resources.get(flavor.name, set())
         if not reason and pod_set.flavors and flavor.name not in pod_set.flavors:
             reason = f"its running pods use another flavor than {flavor.name}"
-        if reason or covered.isdisjoint(self._resource_names(pod_set.template)):
+        if reason or covered.isdisjoint(self._overlay.cache.requests_of(pod_set.template)):
             return reason  # a flavor of none of the pod's resources says nothing about its nodes
         if pod_set.topology is None:
             return f"Flavor {flavor.name!r} supports only TopologyAwareScheduling" if flavor.topology else ""

@@ -9,7 +9,7 @@ from __future__ import annotations
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig
-from windlass.queueing.quota_node import AdmittedWorkload, FlavorResource, QuotaNode, Usage
+from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode, Usage
 
 _MILLIONTHS = 1_000_000
 
@@ -96,7 +96,3 @@ def min_run_seconds(node: QuotaNode, preemptor: QuotaNode, config: QueueConfig) 
     below = next((place for place, name in enumerate(path) if name in others), len(path)) - 1
     minimums = dict(node.queue.reclaim_min_run_seconds)
     return next((minimums[name] for name in path[below:] if name in minimums), config.min_run_seconds)
-
-
-def uses_any(running: AdmittedWorkload, cells: frozenset[FlavorResource]) -> bool:
-    return any(cell in running.usage for cell in cells)

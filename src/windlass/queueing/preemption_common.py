@@ -24,7 +24,7 @@ from typing import NamedTuple
 
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.workload import Workload
-from windlass.queueing.admitted_workload import may_be_evicted, uses_any
+from windlass.queueing.admitted_workload import may_be_evicted
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
 from windlass.queueing.pending_workload import PendingWorkload
@@ -257,7 +257,7 @@ class PreemptionRequest:
     def eviction_candidates(self, queue: QuotaNode, policy: str) -> list[AdmittedWorkload]:
         """Workloads of a queue that may be evicted. The priority is checked first, since it excludes most of them."""
         members: Iterable[AdmittedWorkload] = queue.admitted.values()
-        if policy == "Never":
+        if policy == "Never" or self.pending.workload.preemption_policy == "Never":
             return []
         if policy != "Any":
             # Other policies also take equal priorities, which `may_evict` then compares by age.
@@ -269,7 +269,7 @@ class PreemptionRequest:
         """By the queue's policy and by what the candidate itself allows."""
         if policy == "Never" or self.pending.workload.preemption_policy == "Never":
             return False
-        if not uses_any(running, self.needs_preemption):
+        if self.needs_preemption.isdisjoint(running.usage):
             return False
         if not may_be_evicted(running, self.node, self.context.config, self.context.now):
             return False

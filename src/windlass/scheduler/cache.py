@@ -19,7 +19,6 @@ from windlass.apply.owners import SUSPEND_FIELDS
 from windlass.cluster.change_detection import is_node_unchanged, is_pod_health_unchanged
 from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put
 from windlass.cluster.store import Store
-from windlass.cluster.workloads.workload_attributes import declares_eviction_cost
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
 from windlass.model.configuration import Settings
@@ -28,21 +27,19 @@ from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject, QueueObject
 from windlass.model.names.kueue import QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.node import Node
-from windlass.model.owners import Owner, OwnerObject, owner_from_object
+from windlass.model.owners import Owner, OwnerObject
 from windlass.model.pod import Pod
-from windlass.model.queue_names import named_queue
 from windlass.model.run_time_history import RunTimeHistoryObject
 from windlass.model.times import format_timestamp
 from windlass.model.volume import PersistentVolumeClaim
 from windlass.scheduler.awaiting_owner import PodsAwaitingOwner
 from windlass.scheduler.nominations import Nominations
 from windlass.scheduler.options import SchedulerOptions
-from windlass.scheduler.take_over import STOP_POLICY_HOLD, TakeOver
+from windlass.scheduler.queued_owners import QueuedOwners
+from windlass.scheduler.responsibility import Responsibility
 
 ObjectKey = tuple[str, str]
 """Kind and `namespace/name`."""
-OwnerId = tuple[str, str]
-"""Kind and `namespace/name` of an owner."""
 
 
 class FlushResult(NamedTuple):
@@ -73,8 +70,8 @@ class SchedulerCache:
         self.on_pod_deleted: Callable[[str], None] = lambda key: None
         self.assume_observer: AssumeObserver | None = None
         self.changed = asyncio.Event()
-        self.kueue_is_live = False
-        self.take_over = TakeOver(options.take_over)
+        self.responsibility = Responsibility(options, self.objects)
+        self.owners = QueuedOwners()
         self._inbox: list[Delta] = []
         self._unapplied: list[Delta] = []
         """Taken out of the inbox, and not applied to the store yet."""
@@ -85,11 +82,6 @@ class SchedulerCache:
         """Unapplied deltas that call for a decision."""
         self._budget_counts: Counter[str] = Counter()
         """Namespace → number of its PodDisruptionBudgets."""
-        self._queued_owners: dict[OwnerId, OwnerObject] = {}
-        self._changed_owners: dict[OwnerId, None] = {}
-        """Owners that changed, or whose Workload did, since they were last asked for."""
-        self._workload_by_owner: dict[str, str] = {}
-        """Uid of an owner → key of its Workload, whether Kueue or we created that."""
         self._backing_off: set[str] = set()
         """Pods left out of decisions after a refused bind."""
         self.awaiting_owner = PodsAwaitingOwner(self.objects)
@@ -178,9 +170,12 @@ class SchedulerCache:
     def drain_inbox(self) -> None:
         """Updates the cache, but not the store: a decision may be under way on the store's state."""
         self._take_in()
-        if self.take_over.is_stale and self.take_over.reevaluate(self.objects, self.kueue_is_live):
+        take_over = self.responsibility.take_over
+        if take_over.is_stale and take_over.reevaluate(self.objects, self.responsibility.kueue_is_live):
             queues = [obj for obj in self.objects.values() if isinstance(obj, ClusterQueueObject | LocalQueueObject)]
-            self._unapplied += self._as_triggers([Put(self._without_takeover_hold(queue)) for queue in queues])
+            self._unapplied += self._as_triggers(
+                [Put(self.responsibility.without_takeover_hold(queue)) for queue in queues]
+            )
             self._push_again(WorkloadObject, OwnerObject)
             self._take_in()
         self._unapplied += self._reobserve_pods(self.awaiting_owner.pop_overdue(self._now))
@@ -213,27 +208,6 @@ class SchedulerCache:
     def settings(self) -> Settings:
         return self._options.settings
 
-    def queued_owners(self) -> list[OwnerObject]:
-        """Owners with a queue name whose pods are ours, without those that another of them controls."""
-        return [owner for owner in self._queued_owners.values() if not self.has_queued_parent(owner)]
-
-    def queued_owner(self, owner: OwnerId) -> OwnerObject | None:
-        return self._queued_owners.get(owner)
-
-    def pop_changed_owners(self) -> Iterable[OwnerId]:
-        """Owners that may be queued and changed since the last call, or whose Workload or responsibility did."""
-        changed, self._changed_owners = self._changed_owners, {}
-        return changed
-
-    def workload_key_of(self, owner: OwnerObject) -> str:
-        """Key of the owner's Workload; empty if it has none."""
-        return self._workload_by_owner.get(owner.metadata.uid, "")
-
-    def has_queued_parent(self, owner: OwnerObject) -> bool:
-        parents = (reference for reference in owner.metadata.owner_references if reference.controller)
-        namespace = owner.metadata.namespace or "default"
-        return any((parent.kind, f"{namespace}/{parent.name}") in self._queued_owners for parent in parents)
-
     def priority_of(self, owner: Owner) -> int:
         """Value of its WorkloadPriorityClass, else of its pods' PriorityClass, else its pods' `priority`."""
         labels, spec = owner.metadata.labels, owner.pod_sets[0].template.spec
@@ -246,30 +220,15 @@ class SchedulerCache:
                 return int(priority_class.value)
         return spec.priority
 
-    def is_responsible_for(self, pod: Pod) -> bool:
-        return self._options.shadow or pod.spec.scheduler_name in self._options.settings.scheduler_names
-
-    def is_responsible_for_unreadable(self, unreadable: Unreadable) -> bool:
-        """Whether a pod that could not be decoded names one of our schedulers."""
-        names = self._options.settings.scheduler_names
-        return self._options.shadow or (unreadable.scheduler_name or "default-scheduler") in names
-
-    def is_responsible_for_owner(self, owner: Owner) -> bool:
-        names = {pod_set.template.spec.scheduler_name for pod_set in owner.pod_sets}
-        return self._options.shadow or not names.isdisjoint(self._options.settings.scheduler_names)
-
-    def is_taken_over(self, namespace: str, queue: str) -> bool:
-        names = self.take_over.names
-        if f"{namespace}/{queue}" in names:
-            return True
-        local = self.get("LocalQueue", f"{namespace}/{queue}", KUEUE_API_GROUP)
-        return local is not None and local.spec.cluster_queue in names
-
     def reevaluate_queue_ownership(self) -> None:
         """Kueue has appeared or disappeared: pushes everything again whose relevance depends on that."""
-        self.take_over.is_stale = bool(self.take_over.wanted)
+        self._queues_changed()
         self.drain_inbox()  # a newer state there must not be undone by an older one
         self._push_again(WorkloadObject, OwnerObject)
+
+    def _queues_changed(self) -> None:
+        """Which queues may be taken over has to be asked again."""
+        self.responsibility.take_over.is_stale = bool(self.responsibility.take_over.wanted)
 
     def _push_again(self, *kinds: type) -> None:
         self.push([Put(obj) for obj in self.objects.values() if isinstance(obj, kinds)])
@@ -312,7 +271,7 @@ class SchedulerCache:
         self.pods[pod.key] = pod
         is_pending = not pod.is_bound and not pod.is_terminal
         if is_pending and (
-            not self.is_responsible_for(pod) or pod.metadata.deletion_timestamp or pod.key in self._backing_off
+            not self.responsibility.covers(pod) or pod.metadata.deletion_timestamp or pod.key in self._backing_off
         ):
             return self._remove_from_store("Pod", pod.key)
         in_store = ("Pod", pod.key) in self._in_store
@@ -386,25 +345,23 @@ class SchedulerCache:
             self._in_store.add((f"{kind}.{group}", key))
             return [Put(obj)]  # triggers no decision: run times only refine estimates
         if isinstance(obj, QueueObject):
-            self.take_over.is_stale = bool(self.take_over.wanted)
-        if isinstance(obj, LocalQueueObject) and key in self.take_over.names and known is None:
+            self._queues_changed()
+        if isinstance(obj, LocalQueueObject) and key in self.responsibility.take_over.names and known is None:
             # Its ClusterQueue may have been observed before, and counts as taken over from now on.
             cluster_queue = self.get("ClusterQueue", obj.spec.cluster_queue, KUEUE_API_GROUP)
             self.push([Put(cluster_queue)] if cluster_queue is not None else [])
         if isinstance(obj, ClusterQueueObject | LocalQueueObject):
-            obj = self._without_takeover_hold(obj)
+            obj = self.responsibility.without_takeover_hold(obj)
         if isinstance(obj, LocalQueueObject):
-            self._changed_owners.update(dict.fromkeys(self._queued_owners))  # which of them are ours may depend on it
+            self.owners.mark_all_changed()  # which of them are ours may depend on it
         if isinstance(obj, WorkloadObject):
-            self._workload_by_owner.update((uid, key) for uid in _controller_uids(obj))
-            self._changed_owners.update(dict.fromkeys(_controller_ids(obj)))
+            self.owners.workload_observed(key, obj)
         if isinstance(obj, OwnerObject) and kind in SUSPEND_FIELDS:
-            self._queued_owners.pop((kind, key), None)
-            if QUEUE_NAME_LABEL in obj.metadata.labels and self._owner_concerns_engine(obj):
-                self._queued_owners[kind, key] = obj
-                self._changed_owners[kind, key] = None
+            self.owners.remove((kind, key))
+            if QUEUE_NAME_LABEL in obj.metadata.labels and self.responsibility.owner_concerns_engine(obj):
+                self.owners.put((kind, key), obj)
         pods = self.awaiting_owner.pop_waiting_for((group, kind, key))
-        if not self._concerns_engine(obj):
+        if not self.responsibility.concerns_engine(obj):
             removal = self._remove_from_store(f"{kind}.{group}", key, Deleted(kind, key, group))
             return [*removal, *self._reobserve_pods(pods)]
         in_store = (f"{kind}.{group}", key) in self._in_store
@@ -413,49 +370,6 @@ class SchedulerCache:
         is_new_budget = isinstance(obj, PodDisruptionBudget) and known is None
         health = self._add_budget(obj.namespace) if is_new_budget else []
         return [*self._put_in_store(f"{kind}.{group}", key, obj), *self._reobserve_pods(pods), *health]
-
-    def _without_takeover_hold(
-        self, queue: ClusterQueueObject | LocalQueueObject
-    ) -> ClusterQueueObject | LocalQueueObject:
-        """A queue that was taken over admits although its stopPolicy is Hold: the hold keeps Kueue off it."""
-        if queue.spec.stop_policy != STOP_POLICY_HOLD or not self._is_queue_taken_over(queue):
-            return queue
-        return msgspec.structs.replace(queue, spec=msgspec.structs.replace(queue.spec, stop_policy="None"))
-
-    def _is_queue_taken_over(self, queue: ClusterQueueObject | LocalQueueObject) -> bool:
-        names = self.take_over.names
-        if isinstance(queue, LocalQueueObject):
-            return f"{queue.metadata.namespace}/{queue.metadata.name}" in names
-        name = queue.metadata.name
-        local_queues = (self.get("LocalQueue", key, KUEUE_API_GROUP) for key in names if "/" in key)
-        return name in names or any(local is not None and local.spec.cluster_queue == name for local in local_queues)
-
-    def _concerns_engine(self, obj: Any) -> bool:
-        """Whether the engine has to see it. A live Kueue decides on Workloads until it has admitted them."""
-        if isinstance(obj, WorkloadObject):
-            namespace = obj.metadata.namespace or "default"
-            is_ours = not self.kueue_is_live or self.is_taken_over(namespace, obj.spec.queue_name)
-            return is_ours or obj.status.admission is not None
-        if isinstance(obj, OwnerObject):
-            return self._owner_concerns_engine(obj)
-        return True
-
-    def _owner_concerns_engine(self, obj: OwnerObject) -> bool:
-        """False for gangs of other schedulers, owners in queues that Kueue decides on, and owners of independent
-        pods that they neither queue nor protect from preemption. A Deployment's pods are in the Deployment's queue:
-        without it, they would pass the queue by."""
-        owner = owner_from_object(obj)
-        queue = owner.metadata.labels.get(QUEUE_NAME_LABEL, "")
-        namespace = owner.metadata.namespace or "default"
-        if queue and self.kueue_is_live and not self.is_taken_over(namespace, queue):
-            return False
-        if not owner.is_gang and declares_eviction_cost(owner.metadata):
-            return True
-        if owner.pod_sets and not self.is_responsible_for_owner(owner):
-            return False
-        if owner.is_gang or named_queue(owner.metadata.labels, owner.metadata.annotations):
-            return True
-        return any(reference.controller for reference in owner.metadata.owner_references)
 
     def _observe_deletion(self, deletion: Deleted) -> list[Delta]:
         if deletion.kind == "Pod":
@@ -468,16 +382,13 @@ class SchedulerCache:
             return self._remove_from_store("Pod", deletion.key)
         known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
         if isinstance(known, QueueObject):
-            self.take_over.is_stale = bool(self.take_over.wanted)
+            self._queues_changed()
         if isinstance(known, WorkloadObject):
             self._assumed_statuses.forget(deletion.key)
-            self._changed_owners.update(dict.fromkeys(_controller_ids(known)))
-            for uid in _controller_uids(known):
-                if self._workload_by_owner.get(uid) == deletion.key:
-                    del self._workload_by_owner[uid]
+            self.owners.workload_deleted(deletion.key, known)
         elif isinstance(known, PodDisruptionBudget):
             self._budget_counts[known.namespace] -= 1
-        self._queued_owners.pop((deletion.kind, deletion.key), None)
+        self.owners.remove((deletion.kind, deletion.key))
         if deletion.kind == "Node":
             self.nodes.discard(deletion.key)
             return self._remove_from_store("Node", deletion.key)
@@ -492,16 +403,6 @@ class SchedulerCache:
             return []
         self._in_store.discard((kind, key))
         return self._as_triggers([deletion or Deleted(kind, key)])
-
-
-def _controller_uids(workload: WorkloadObject) -> list[str]:
-    return [reference.uid for reference in workload.metadata.owner_references if reference.controller]
-
-
-def _controller_ids(workload: WorkloadObject) -> list[OwnerId]:
-    namespace = workload.metadata.namespace or "default"
-    references = (reference for reference in workload.metadata.owner_references if reference.controller)
-    return [(reference.kind, f"{namespace}/{reference.name}") for reference in references]
 
 
 def _is_unchanged_for_engine(old: Any, new: Any) -> bool:

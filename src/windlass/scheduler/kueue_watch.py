@@ -56,17 +56,17 @@ async def kueue_is_live(client: KubeClient) -> bool:
 
 
 async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: asyncio.Event) -> None:
-    """Keeps `cache.kueue_is_live` up to date until cancelled; sets `detected` after the first answer."""
+    """Keeps `cache.responsibility.kueue_is_live` up to date until cancelled; sets `detected` after the first answer."""
     backoff = Backoff(most=POLL_SECONDS)
     while True:
         try:
             live = await kueue_is_live(client)
-            if live != cache.kueue_is_live:
+            if live != cache.responsibility.kueue_is_live:
                 log.info(
                     "Kueue is %s",
                     "live and decides on quota" if live else "not live: Windlass decides on quota",
                 )
-                cache.kueue_is_live = live
+                cache.responsibility.kueue_is_live = live
                 cache.reevaluate_queue_ownership()
             detected.set()
             backoff.reset()

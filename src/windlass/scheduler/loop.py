@@ -19,6 +19,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.isolation import Fault, IsolatingEngine
 from windlass.model.bug import bug_of
 from windlass.model.plan import Plan
+from windlass.placement.explain.advisor import Advisor
 from windlass.planner import engine_config
 from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.explanation_cache import ExplanationCache
@@ -48,6 +49,12 @@ class CycleObserver(Protocol):
     def on_cycle(self, now: int, deltas: Sequence[Delta], plan: Plan | None) -> None: ...
 
 
+class LedgerObserver(Protocol):
+    """Sees decisions together with what can explain them (`scheduler.ledger_recorder`)."""
+
+    def observe(self, snapshot: Snapshot, plan: Plan, advisor: Advisor | None, now: int) -> None: ...
+
+
 class SchedulingLoop:
     def __init__(
         self,
@@ -56,9 +63,10 @@ class SchedulingLoop:
         sink: PlanSink,
         metrics: Metrics,
         observer: CycleObserver | None = None,
+        ledger: LedgerObserver | None = None,
     ) -> None:
         self._options, self._cache, self._sink, self._metrics = options, cache, sink, metrics
-        self._observer = observer
+        self._observer, self._ledger = observer, ledger
         self._engine = IsolatingEngine(engine_config(options.settings))
         self._faults: dict[str, Fault] = {}
         """What is set aside, as last reported."""
@@ -140,6 +148,11 @@ class SchedulingLoop:
         """The plan, and a copy with cached explanations. Only the first is recorded: it does not depend on timing."""
         plan, advisor, faults = self._engine.decide_without_explanations(snapshot, now)
         self._report_faults(faults)
+        if self._ledger is not None:
+            try:
+                self._ledger.observe(snapshot, plan, advisor, now)
+            except Exception as error:  # what is told about the decision must not undo it
+                self._report_bug("the ledger failed; the decision stands", error)
         interval = EXPLAIN_BUSY_SECONDS if plan.binds else EXPLAIN_SECONDS
         is_due = time.monotonic() - self._explained_at > interval
         if advisor is not None and plan.holds and is_due:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from windlass.scheduler.ledger_metrics import LedgerMetrics
 from windlass.scheduler.queue_metrics import QueueMetrics
 
 # kube-scheduler's buckets: 1 ms to 16 s for the algorithm, 10 ms to 1.5 h from creation to binding.
@@ -19,6 +20,7 @@ class Metrics:
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
         self.queues = QueueMetrics(self._registry)
+        self.ledger = LedgerMetrics(self._registry)
         self._add_kube_scheduler_metrics()
         self._add_api_write_metrics()
         self._add_loop_metrics()

@@ -28,6 +28,10 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     """LocalQueues (`namespace/name`) or ClusterQueues that Windlass decides on although Kueue is live."""
     audit: AuditLogOptions = AuditLogOptions()
     """Where admissions and evictions are put on record."""
+    history: Path | None = None
+    """Folder for the history of the ledger (`scheduler.ledger_recorder`)."""
+    prometheus: str = ""
+    """URL of the Prometheus that has measured the GPUs."""
     batch_seconds: float = 0.001
     """Seconds between the first change and the decision on it, so that simultaneous changes are one batch."""
     warm_up: bool = True

@@ -95,7 +95,7 @@ class PersistedStateWriter(BackgroundWriter):
         while True:
             await asyncio.sleep(max(1, self._settings.usage_sampling_seconds))
             snapshot = self._latest
-            if snapshot is None or self._cache.kueue_is_live or not self._may_write():
+            if snapshot is None or self._cache.responsibility.kueue_is_live or not self._may_write():
                 continue
             now = int(time.time())
             usage = usage_by_queue(snapshot.workloads)

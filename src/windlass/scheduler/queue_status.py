@@ -52,7 +52,7 @@ def _status(kind: str, name: str, queue: ClusterQueue | None, members: list[Work
     elif queue.inactive_reason:
         reason, message = "NotImplemented", queue.inactive_reason
     elif queue.stop_policy != "None":
-        reason, message = "Stopped", f"stopPolicy is {queue.stop_policy}"
+        reason, message = "Stopped", f"spec.stopPolicy of ClusterQueue {name} is {queue.stop_policy}"
     # Kueue's own wording.
     ready = "Can admit new workloads" if kind == "ClusterQueue" else "Can submit new workloads to localQueue"
     condition = {
@@ -126,14 +126,14 @@ class QueueStatusWriter(BackgroundWriter):
     def observe(self, snapshot: Snapshot) -> None:
         """Statuses are made of it when it is time to write them, not with every decision."""
         system = snapshot.queue_system
-        if not self._cache.kueue_is_live and (system.queues or system.local_queues):
+        if not self._cache.responsibility.kueue_is_live and (system.queues or system.local_queues):
             self._latest = snapshot
             self._has_work.set()
 
     async def flush(self) -> None:
         """Writes the statuses that differ from those written; what fails is tried again after the next decision."""
         snapshot, self._latest = self._latest, None
-        if snapshot is None or self._cache.kueue_is_live:
+        if snapshot is None or self._cache.responsibility.kueue_is_live:
             return
         for name, status in queue_statuses(snapshot.queue_system, snapshot.workloads).items():
             if self._written.get(name) != (self._uid(name), status):

@@ -37,6 +37,7 @@ from windlass.scheduler.decision_record import RecordWriter
 from windlass.scheduler.health_server import HealthServer
 from windlass.scheduler.jit_warmup import warm_up
 from windlass.scheduler.kueue_watch import watch_kueue
+from windlass.scheduler.ledger_recorder import LedgerRecorder
 from windlass.scheduler.loop import SchedulingLoop
 from windlass.scheduler.metrics import Metrics
 from windlass.scheduler.options import SchedulerOptions
@@ -94,7 +95,8 @@ class Scheduler:
         self.record_writer = RecordWriter(options.record, options.settings) if options.record is not None else None
         self.cache.assume_observer = self.record_writer
         self._shadow = ShadowSink(self.cache) if options.shadow else None
-        self.loop = SchedulingLoop(options, self.cache, self, self.metrics, self.record_writer)
+        self.ledger_recorder = LedgerRecorder(self.metrics.ledger, options.history, options.prometheus)
+        self.loop = SchedulingLoop(options, self.cache, self, self.metrics, self.record_writer, self.ledger_recorder)
         self.health_server = HealthServer(self._unhealthy_reason, self.not_ready, self._metrics_text)
 
     async def run(self, stop: asyncio.Event) -> None:
@@ -110,6 +112,7 @@ class Scheduler:
             self.persisted_state.run,
             self.run_time_writer.run,
             self.configuration_publisher.run,
+            self.ledger_recorder.run,
             functools.partial(watch_kueue, self._client, self.cache, self._kueue_detected),
             self._lead,
         ]
@@ -130,6 +133,7 @@ class Scheduler:
             await self.health_server.stop()
             if self.record_writer is not None:
                 self.record_writer.close()
+            self.ledger_recorder.close()
             self.audit_log.close()
 
     async def _keep_running(self, job: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -157,7 +161,7 @@ class Scheduler:
         with step("the report of objects that can't be read"):
             self.unreadable_reporter.report(snapshot, self._may_report)
         with step("the report of queues that are not taken over"):
-            self.cache.take_over.report(self.recorder, self.cache.objects, self._may_report)
+            self.cache.responsibility.take_over.report(self.recorder, self.cache.objects, self._may_report)
         if self._shadow is not None:
             return
         self.metrics.queues.observe(snapshot)
@@ -205,6 +209,7 @@ class Scheduler:
         finally:
             self.metrics.leading.set(0)
             self.metrics.queues.observe(None)
+            self.metrics.ledger.observe(None)
             renewal.cancel()
             await asyncio.gather(renewal, return_exceptions=True)
 
@@ -223,9 +228,11 @@ class Scheduler:
     def _put_on_record(self, record: AuditRecord) -> None:
         self.audit_log.write(record)
         self.metrics.queues.count(record)
+        self.ledger_recorder.on_record(record, int(time.time()))
 
     def _decides_on_queue(self, cluster_queue: str) -> bool:
-        return not self.cache.kueue_is_live or cluster_queue in self.cache.take_over.names
+        responsibility = self.cache.responsibility
+        return not responsibility.kueue_is_live or cluster_queue in responsibility.take_over.names
 
     def _on_freeze(self, state: FreezeState) -> None:
         self.metrics.frozen.set(state.is_frozen)

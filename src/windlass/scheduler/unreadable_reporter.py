@@ -38,7 +38,7 @@ class UnreadableReporter:
             regarding = EventRegarding(kind, key, unreadable.uid, unreadable.api_version or "v1")
             self._report(regarding, str(unreadable.error), may_write)
             is_pending_pod = kind == "Pod" and not unreadable.node_name
-            if is_pending_pod and may_write() and self._cache.is_responsible_for_unreadable(unreadable):
+            if is_pending_pod and may_write() and self._cache.responsibility.covers_unreadable(unreadable):
                 self._enqueue_condition(key, unreadable, snapshot)
         for name, problem in snapshot.unreadable.items():
             kind, _, key = name.partition(" ") if " " in name else ("Pod", "", name)

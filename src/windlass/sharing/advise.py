@@ -81,7 +81,10 @@ def advise(workload: SharingWorkload, card: Card) -> Advice:
         return Advice(WHOLE, why, options)
     best = min(shared, key=lambda option: (round(option.slow_down, 2), _ORDER.index(option.way)))
     if workload.latency_sensitive and best.slow_down > MAX_SLOWDOWN:
-        why = f"even {best.way} would make requests {best.slow_down:.1f} times slower"
+        why = (
+            f"{best.way}, the best way of sharing, would make requests {best.slow_down:.1f} times slower; "
+            f"{MAX_SLOWDOWN} is the limit for latency-sensitive tenants"
+        )
         return Advice(WHOLE, why, options)
     return Advice(best.way, best.reason, options)
 
@@ -133,38 +136,38 @@ def _mig(workload: SharingWorkload, card: Card) -> Option:
         return Option(way=MIG, possible=False, reason=f"{card.name} has no MIG")
     fits = fitting_profiles(card.geometry, workload.tenants, workload.memory_mib, card.memory_mib)
     if not fits:
-        reason = f"no profile holds {workload.memory_mib} MiB {workload.tenants} times on one {card.name}"
+        reason = f"no MIG profile with {workload.memory_mib} MiB fits {workload.tenants} times on one {card.name}"
         return Option(way=MIG, possible=False, reason=reason)
     slow, _, best = min(
         ((predict_mig(workload.load, card.geometry, profile), -profile.memory_slices, profile) for profile in fits),
         key=lambda found: found[:2],
     )
-    reason = f"{workload.tenants}× {best.name}: memory, faults and bandwidth are kept apart by the hardware"
+    reason = f"{workload.tenants}× {best.name}: the hardware isolates memory, bandwidth and faults"
     return Option(way=MIG, possible=True, reason=reason, profile=best.name, slow_down=slow)
 
 
 def _mps(workload: SharingWorkload, card: Card) -> Option:
     if workload.isolation in ("faults", "strict"):
-        reason = "a fault of one MPS client ends the others, and they share a server"
+        reason = "a fault of one MPS client ends the others, since they share a server"
         return Option(way=MPS, possible=False, reason=reason)
     clients = 48 if card.compute >= (7, 5) else 16
     if workload.tenants > clients:
-        return Option(way=MPS, possible=False, reason=f"{card.name} serves at most {clients} clients")
+        return Option(way=MPS, possible=False, reason=f"MPS serves at most {clients} clients on {card.name}")
     if workload.tenants * workload.memory_mib > card.memory_mib:
         return Option(way=MPS, possible=False, reason="the tenants together need more memory than the GPU has")
     slow = predict_mps(workload.load, workload.tenants)
-    reason = "tenants run at the same time and add up; memory and threads can be limited for each"
+    reason = "tenants run at the same time; memory and threads can be limited for each"
     return Option(way=MPS, possible=True, reason=reason, slow_down=slow)
 
 
 def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
     if workload.isolation in ("memory", "strict"):
-        reason = "time-slicing has no memory limits: one tenant can use all of it"
+        reason = "time-slicing has no memory limits: one tenant can use all memory"
         return Option(way=TIME_SLICING, possible=False, reason=reason)
     if workload.tenants * workload.memory_mib > card.memory_mib:
         return Option(way=TIME_SLICING, possible=False, reason="the tenants together need more memory than the GPU has")
     slow = predict_time_slicing(workload.load, workload.tenants)
-    reason = "tenants take turns; nothing has to be set up, and a crash stays with its owner"
+    reason = "tenants take turns; no setup is needed, and a crash affects one tenant only"
     return Option(way=TIME_SLICING, possible=True, reason=reason, slow_down=slow)
 
 

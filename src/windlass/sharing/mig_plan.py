@@ -89,17 +89,17 @@ def plan_gpu(gpu: Gpu, wanted: Mapping[str, int], *, enabled: bool, in_use: froz
 def _refusal(gpu: Gpu, profiles: Sequence[str], enabled: bool, in_use: frozenset[str]) -> str:
     """Why the layout is impossible, as far as that is known without a search; empty if it may be possible."""
     if gpu.is_lost:
-        return "the driver has lost this GPU"
+        return "the driver has lost this GPU; reset it or reboot the node"
     if enabled != gpu.mig_enabled and gpu.uuid in in_use:
         return "a process or pod uses the whole GPU; drain it first"
     if not enabled:
         held = _named([instance for instance in gpu.instances if instance.uuid in in_use])
-        return f"in use: {held}; drain them first" if held else ""
+        return f"MIG can't be turned off while instances are in use: {held}; drain them first" if held else ""
     if not gpu.mig_capable:
-        return "this GPU has no MIG" if profiles else ""
+        return f"{gpu.name} has no MIG" if profiles else ""
     geometry = gpu.geometry
     if geometry is None:
-        return f"the MIG geometry of {gpu.name} is not known"
+        return f"the MIG profiles of {gpu.name} are not known"
     unknown = sorted({name for name in profiles if geometry.profile(name) is None})
     if unknown:
         known = ", ".join(profile.name for profile in geometry.profiles)

@@ -112,7 +112,7 @@ class _Page:
         self._sessions.check_session(request)
         self._sessions.check_write(request)
         if self._faults is None:
-            raise RequestRefused(409, "These GPUs are real: they can't be failed from here.")
+            raise RequestRefused(409, "Faults can be injected only into simulated nodes; these are real.")
         try:
             order = msgspec.json.decode(await request.read(), type=FaultRequest)
         except msgspec.MsgspecError as error:

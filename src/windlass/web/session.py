@@ -40,14 +40,14 @@ class Sessions:
     def check_host(self, request: web.BaseRequest) -> None:
         """Refuses requests with a foreign Host, and cross-site requests."""
         if request.headers.get("Host", "").lower() not in self._hosts():
-            raise RequestRefused(421, "This server answers only at the address that it printed.")
+            raise RequestRefused(421, "This server answers only at the address that `windlass up` printed.")
         site = request.headers.get("Sec-Fetch-Site", "none")
         navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
         if site not in ("none", "same-origin") and not navigation:
-            raise RequestRefused(403, "Requests of other sites are refused.")
+            raise RequestRefused(403, "Requests from other sites are refused.")
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_ours(origin, request):
-            raise RequestRefused(403, "Requests of other sites are refused.")
+            raise RequestRefused(403, "Requests from other sites are refused.")
 
     def check_session(self, request: web.BaseRequest) -> None:
         if not self._is_known(request):
@@ -60,7 +60,7 @@ class Sessions:
     def check_write(self, request: web.BaseRequest) -> None:
         """For a request that changes something: it must say that our own page sent it."""
         if not self._is_ours(request.headers.get("Origin", ""), request) or PAGE_HEADER not in request.headers:
-            raise RequestRefused(403, "Only the page itself may change something.")
+            raise RequestRefused(403, "Only requests from the page may change the cluster.")
 
     def start_session(self, request: web.BaseRequest) -> web.Response:
         """By a link: its code for a cookie, and on to the page. Who has a cookie needs no code."""
@@ -69,7 +69,7 @@ class Sessions:
             if not is_known:
                 self._admit(request, answer)
         elif not is_known and not _from_elsewhere(request):
-            why = "This link was used already, or is from an earlier start of `windlass up`. A link works once."
+            why = "This link was used already, or is of an earlier `windlass up`. A link works once."
             raise RequestRefused(401, f"{why} {NEW_LINK_HINT}")
         return answer
 

@@ -77,7 +77,7 @@ def settled(page: Page) -> None:
     page.wait_for_selector("#racks .gpu.ill")
     for name in WAITING:
         row = page.locator(".jobs.waiting .job", has_text=name)
-        expect(row.locator(".job-why")).not_to_contain_text("Waiting for a decision", timeout=PATIENCE)
+        expect(row.locator(".job-why")).not_to_contain_text("Waiting for the scheduler's decision", timeout=PATIENCE)
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 

@@ -38,7 +38,7 @@ def gpu(page: Page, node: str, index: int) -> Any:
 def test_an_empty_cluster_says_so_until_nodes_come(served: Served, open_page: Open) -> None:
     with open_page(served.link()) as page:
         expect(page.locator("#no-nodes")).to_contain_text("No nodes yet")
-        expect(page.locator("#events")).to_contain_text("Nothing has happened yet.")
+        expect(page.locator("#events")).to_contain_text("No events yet.")
         page.keyboard.press("q")
         expect(page.locator("#work")).to_be_focused()
         served.put("nodes", *nodes())
@@ -163,7 +163,7 @@ def test_real_gpus_have_no_buttons_that_break_them(open_page: Open) -> None:
             expect(page.locator("#details .facts")).to_contain_text("80 GiB")
             expect(page.locator("#details .action")).to_have_count(0)
             expect(page.locator("#details select")).to_have_count(0)
-            page.locator("#details").get_by_text("All of h100-0").click()
+            page.locator("#details").get_by_text("Node h100-0").click()
             expect(page.locator("#details h2")).to_have_text("h100-0")
             expect(page.locator("#details .action")).to_have_count(0)
     finally:
@@ -220,7 +220,7 @@ def test_letters_can_be_switched_off(served: Served, open_page: Open) -> None:
     with open_page(served.link()) as page:
         page.wait_for_selector("#racks .gpu")
         page.keyboard.press("?")
-        page.get_by_label("Keys of a single letter are on").uncheck()
+        page.get_by_label("Single-letter keys are on").uncheck()
         page.keyboard.press("Escape")
         expect(page.locator("#help")).to_be_hidden()
         page.locator("#help-button").blur()

@@ -190,7 +190,7 @@ class TestWholePods:
             host = Host(tmp_path)
             assert left.wait(60) == -9
             assert ours.poll() is None
-            assert "1 processes of pods of an earlier windlass up were still running; killed" in host.nodes.notes
+            assert "killed 1 processes that pods of an earlier windlass up had left running" in host.nodes.notes
             await host.close()
         finally:
             ours.kill()

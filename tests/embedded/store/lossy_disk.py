@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from windlass.embedded.store.disk import Disk
+from windlass.storage.disk import Disk
 
 Operation = tuple[int, bytes | None]
 """An offset with the bytes that are written there, or with None where the file is cut."""

@@ -115,7 +115,7 @@ def test_a_write_that_was_cut_off_is_removed_with_a_message(caplog: pytest.LogCa
     name = next(name for name in files if name.endswith(".log"))
     found = state_of(LossyDisk({**files, name: files[name] + b"\xabWL\n half a record"}))
     assert found == model.allowed()[0]
-    assert "18 bytes are of a write that was cut off before it was acknowledged; removed" in caplog.text
+    assert "removed the last 18 bytes, a write that was cut off before its client had an answer" in caplog.text
 
 
 def small_state() -> tuple[dict[str, bytes], Model]:
@@ -204,9 +204,9 @@ def test_a_repair_names_the_object_of_a_damaged_record() -> None:
     )
     losses = plan_repair(damaged).losses
     assert losses[0].startswith(
-        "state-000001.log: 1 of 4 records, at versions between 1001 and 1003: objects that were"
+        "state-000001.log: 1 of 4 records are lost, at resource versions between 1001 and 1003: objects written"
     )
-    assert losses[1:] == ["  configmaps x/b, as of version 1002"]
+    assert losses[1:] == ["  configmaps x/b, as of resource version 1002"]
 
 
 def test_a_folder_of_a_later_release_is_refused() -> None:

@@ -170,7 +170,7 @@ def test_a_disk_that_fails_is_never_acknowledged(tmp_path: Path, monkeypatch: py
         journal.start()
         store.put("things", ("x", "a"), tree("x", "a", 0))
         await store.wait_durable()
-        monkeypatch.setattr("windlass.embedded.store.disk.os.fdatasync", full)
+        monkeypatch.setattr("windlass.storage.disk.os.fdatasync", full)
         store.put("things", ("x", "b"), tree("x", "b", 0))
         with pytest.raises(OSError, match="can't be written"):
             await store.wait_durable()

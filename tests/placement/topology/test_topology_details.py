@@ -168,7 +168,7 @@ def test_of_a_pair_the_larger_set_are_the_workers() -> None:
     )
     assert [first.by_node("abcdef"), second.by_node("abcdef")] == [{"c": 1}, {"c": 1}]
     three = [ask(count, "required", "rack", name, **group) for name, count in (("x", 2), ("y", 1), ("z", 1))]
-    message = "podset group g must be a leader of one pod and its workers"
+    message = "podset group g must have two pod sets: a leader of one pod, and workers"
     impossible = failure(room(*[9] * 6, takes=(1, 1, 1)), *three)
     assert (impossible.pod_set, impossible.message, impossible.level) == ("x", message, "")
     others = [ask(1, "required", "host", "x", group="g"), ask(1, "required", "host", "y", group="h")]
@@ -255,7 +255,7 @@ def test_two_broken_slices_are_each_completed_where_they_are() -> None:
     assert found.by_node("abcdef") in ({"a": 1, "d": 1}, {"b": 1, "d": 1}, {"a": 1, "e": 1}, {"b": 1, "e": 1})
     failed = replaced({0: 1, 3: 1}, room(*[9] * 6), sliced)
     assert isinstance(failed, TopologyFailure)
-    assert failed.message == "1 pod(s) can't be cut into slices of 2"
+    assert failed.message == "1 pod(s) can't be divided into slices of 2"
 
 
 # Requests

@@ -219,7 +219,7 @@ def test_a_leader_that_fits_nowhere_is_named() -> None:
 def test_a_group_is_one_leader_and_its_workers() -> None:
     request = TopologyRequest("required", "rack", group="g")
     crowd = [TopologyPodSetRequest(name, 2, request) for name in ("one", "two")]
-    message = "podset group g must be a leader of one pod and its workers"
+    message = "podset group g must have two pod sets: a leader of one pod, and workers"
     assert place({"A/1": {"a": 9}}, *crowd) == message
 
 
@@ -289,7 +289,7 @@ def test_room_of_a_rack_is_what_its_nodes_hold_each_not_their_sum() -> None:
         ),
         (
             pods(3, "required", "block", slice_level="rack", slice_size=2),
-            "3 pod(s) can't be cut into slices of 2",
+            "3 pod(s) can't be divided into slices of 2",
         ),
         (
             pods(4, "required", "block", slice_level="rack", slice_size=4, inner_slices=(("zone", 2),)),

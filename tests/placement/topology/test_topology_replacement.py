@@ -69,12 +69,12 @@ def test_inner_slices_are_completed_first() -> None:
 
 def test_too_few_pods_to_complete_the_slices_is_said() -> None:
     sliced = TopologyRequest("unconstrained", slice_level="rack", slice_size=4)
-    message = "1 pod(s) can't complete the slices that lost members"
+    message = "1 pod(s) are too few to complete the slices that lost pods"
     assert replace({"a": 2, "d": 3}, {"b": 9, "e": 9}, 1, sliced) == message
 
 
 def test_a_set_that_already_breaks_its_rule_is_not_mended_piecemeal() -> None:
-    message = "the pods that stay span 2 domains of rack"
+    message = "the running pods are in 2 domains of rack, and the topology request allows one"
     assert replace({"a": 1, "d": 1}, {"b": 9}, 1, TopologyRequest("required", "rack")) == message
 
 

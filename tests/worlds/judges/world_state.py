@@ -124,7 +124,7 @@ class WorldState:
         basis = (id(self.books), id(tree), *map(id, members), *map(id, jobs))
         known = self._usage_of.get(key)
         if known is None or known[0] != basis:
-            holding = _without_ended_pods(tree, members, jobs)
+            holding = _without_ended_pods(_without_reclaimable_pods(tree), members, jobs)
             known = self._usage_of[key] = (basis, self.books.usage({key: holding}, (), {}))
         return known[1]
 
@@ -203,6 +203,20 @@ def _decisive(node: Unstructured) -> tuple[object, ...]:
         status.get("allocatable"),
         status.get("capacity"),
     )
+
+
+def _without_reclaimable_pods(workload: Unstructured) -> Unstructured:
+    """What was given back is not held; `judges.sizes` says whether it was right to give it back."""
+    given_back = {part["name"]: part["count"] for part in workload["status"].get("reclaimablePods") or ()}
+    if not given_back:
+        return workload
+    declared = {part["name"]: part["count"] for part in workload["spec"]["podSets"]}
+    found = workload["status"]["admission"]
+    parts = [
+        {**part, "count": min(part["count"], declared[part["name"]] - given_back.get(part["name"], 0))}
+        for part in found["podSetAssignments"]
+    ]
+    return {**workload, "status": {**workload["status"], "admission": {**found, "podSetAssignments": parts}}}
 
 
 def _without_ended_pods(

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
-from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.quotas import is_ineffective_key
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.names.nvidia import GPU_RESOURCE, SHARED_GPU_RESOURCE
 from windlass.model.names.others import AMD_GPU_RESOURCE

@@ -9,7 +9,7 @@ from windlass.diagnose.check.pod_counts import least_requests, total_requests
 from windlass.diagnose.check.queues import cluster_queue_of
 from windlass.diagnose.check.requests import pod_and_requests
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
-from windlass.diagnose.resource_quota import is_ineffective_key
+from windlass.diagnose.quotas import is_ineffective_key
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.errors import InputError
 from windlass.model.names.nvidia import GPU_RESOURCE

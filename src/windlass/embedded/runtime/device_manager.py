@@ -63,10 +63,16 @@ class DeviceManager:
         self.devices_by_resource = {resource: tuple(units) for resource, units in devices_by_resource.items()}
         self.uuids = tuple(uuids) or tuple(f"GPU-{self._new_uuid(f'gpu/{at}')}" for at in range(len(devices)))
         self.unhealthy: dict[int, DeviceFault] = {
-            device.index: DeviceFault(0, "unhealthy since the start") for device in devices if not device.healthy
+            device.index: DeviceFault(0, "unhealthy since windlass up was started")
+            for device in devices
+            if not device.healthy
         }
         self.unhealthy_mig_instances: dict[str, DeviceFault] = {}
         """Unhealthy MIG instances of healthy GPUs, by UUID."""
+        self.held: set[int] = set()
+        """GPUs that the operator has taken out of service."""
+        self.has_driver = True
+        """Without one no device can be handed out."""
         self._mig_uuids = dict(mig_uuids or {})
         self._pod_of_device: dict[AllocatableDevice, str] = {}
         self._devices_of_pod: dict[str, tuple[AllocatableDevice, ...]] = {}
@@ -120,7 +126,8 @@ class DeviceManager:
             resource not in self.devices_by_resource and self._can_create_instance(resource)
         ):
             taken = self._whole_gpus() if resource == FRACTIONAL_GPU else set()
-            usable = set(range(len(self.devices))) - self.unhealthy.keys() - taken
+            usable = set(range(len(self.devices))) - self.unhealthy.keys() - taken - self.held
+            usable = usable if self.has_driver else set()
             chosen = [gpu for gpu in preferred if gpu in usable][:count]
             if len(chosen) < count:
                 raise DevicesUnavailable(resource, count, len(chosen))
@@ -188,6 +195,8 @@ class DeviceManager:
         return next((device.gpu_index for device, known in self._mig_uuids.items() if known == uuid), None)
 
     def _is_unhealthy(self, unit: AllocatableDevice) -> bool:
+        if unit.gpu_index in self.held or not self.has_driver:
+            return True
         return unit.gpu_index in self.unhealthy or (
             bool(self.unhealthy_mig_instances) and self.uuid_of(unit) in self.unhealthy_mig_instances
         )

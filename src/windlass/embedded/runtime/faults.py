@@ -60,7 +60,8 @@ class Faults:
     def active_faults(self) -> list[Unstructured]:
         """All current faults."""
         found: list[Unstructured] = [
-            {"target": f"node/{name}", "xid": 0, "says": "silent"} for name in sorted(self._fleet.down_nodes)
+            {"target": f"node/{name}", "xid": 0, "says": "sends no heartbeats"}
+            for name in sorted(self._fleet.down_nodes)
         ]
         for name in self._fleet.node_names():
             device_manager = self._fleet.device_manager(name)
@@ -96,12 +97,12 @@ class Faults:
 
     def _heal_node(self, node: str) -> str:
         if node not in self._fleet.down_nodes:
-            return f"node {node} has not failed"
+            return f"node {node} has no fault"
         self._fleet.down_nodes.discard(node)
         self._enqueue("node", node)
         for key in self._kubelet.pod_keys_on_node(node):
             self._enqueue("pod", key)
-        return f"node {node} is back"
+        return f"node {node} is healthy again and sends heartbeats"
 
     def _fail_gpu(self, node: str, index: int, code: int) -> str:
         device_manager = self._device_manager(node)
@@ -110,7 +111,7 @@ class Faults:
         message, now = fault_message(device_manager, index, fault), self._clock()
         if not known.is_fatal:
             self._health.record_event(node, XID, message, now)
-            return f"GPU {index} of {node}: Xid {code} ({fault.message}); the device stays healthy"
+            return f"GPU {index} of {node}: Xid {code} ({fault.message}); the GPU stays healthy"
         device_manager.unhealthy[index] = fault
         self._health.record_event(node, UNHEALTHY, message, now)
         self._health.update_node_status(node, now)
@@ -121,10 +122,10 @@ class Faults:
     def _heal_gpu(self, node: str, index: int) -> str:
         device_manager = self._device_manager(node)
         if device_manager.unhealthy.pop(index, None) is None:
-            return f"GPU {index} of {node} is healthy"
+            return f"GPU {index} of {node} has no fault"
         now = self._clock()
         self._health.record_event(
-            node, HEALTHY, fault_message(device_manager, index, DeviceFault(0, "is healthy again")), now
+            node, HEALTHY, fault_message(device_manager, index, DeviceFault(0, "healthy again")), now
         )
         self._health.update_node_status(node, now)
         return f"GPU {index} of {node} is healthy again"

@@ -13,11 +13,14 @@ from windlass.embedded.api.timestamps import format_micro_time
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRecorder
 from windlass.embedded.controllers.objects import condition_of, is_deleting, name_of, uid_of, with_condition
+from windlass.embedded.runtime.device_manager import DeviceManager
 from windlass.embedded.runtime.fleet_nodes import node_conditions
 from windlass.embedded.runtime.kubelet import NodeFleet
 from windlass.model.names.kubernetes import COORDINATION_API_VERSION
-from windlass.model.names.windlass import UNHEALTHY_DEVICES_ANNOTATION
+from windlass.model.names.windlass import DEVICE_FAULTS_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
+from windlass.node.operator_link import DeviceFaultReport, encode_faults, rung_of_action
+from windlass.node.xid import lookup_xid
 
 LEASES, NAMESPACE = "leases.coordination.k8s.io", "kube-node-lease"
 RENEW_INTERVAL_SECONDS = 10.0
@@ -71,8 +74,12 @@ class Heartbeat:
         status["allocatable"] = {**(status.get("allocatable") or {}), **known}
         status["conditions"] = conditions
         self._client.update("nodes", "", node_name, {**node, "status": status}, "status")
-        unhealthy = ",".join(map(str, sorted(device_manager.unhealthy)))
-        merge = {"metadata": {"annotations": {UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None}}}
+        unhealthy = ",".join(map(str, sorted(device_manager.unhealthy.keys() | device_manager.held)))
+        annotations = {
+            UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
+            DEVICE_FAULTS_ANNOTATION: _faults(device_manager) or None,
+        }
+        merge = {"metadata": {"annotations": annotations}}
         self._client.patch("nodes", "", node_name, merge)
         if not was_ready:
             message = f"Node {node_name} status is now: NodeReady"
@@ -104,3 +111,13 @@ class Heartbeat:
             "spec": spec,
         }
         self._client.create(LEASES, NAMESPACE, lease)
+
+
+def _faults(machine: DeviceManager) -> str:
+    """What the node's agent would report of its GPUs."""
+    reports = []
+    for device, fault in sorted(machine.unhealthy.items()):
+        xid = lookup_xid(fault.xid)
+        name = f"Xid {fault.xid}" if fault.xid else "unhealthy"
+        reports.append(DeviceFaultReport(device, name, rung_of_action(xid.action.value), fault.message))
+    return encode_faults(reports)

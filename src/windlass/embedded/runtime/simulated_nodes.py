@@ -22,6 +22,7 @@ from windlass.embedded.runtime.simulated_containers import (
     SimulatedContainerRuntime,
     SimulatedKubeletApi,
 )
+from windlass.embedded.runtime.simulated_drivers import SimulatedDrivers
 from windlass.embedded.runtime.simulated_fleet import SIMULATED_NODE_ANNOTATION, SimulatedFleet
 from windlass.model.errors import InputError
 from windlass.model.unstructured import Unstructured
@@ -49,11 +50,12 @@ class SimulatedNodes:
         self.heartbeat = Heartbeat(client, self.fleet)
         self.kubelet_api = SimulatedKubeletApi(containers, self.fleet, clock)
         self.faults = Faults(client, self.fleet, self.kubelet, self.heartbeat, self._enqueue, clock)
+        self.drivers = SimulatedDrivers(client, cache, self.fleet, self.heartbeat, self.faults)
         self._loop: ControllerLoop | None = None
 
     @property
     def controllers(self) -> Sequence[Controller]:
-        return (self.kubelet, self.heartbeat)
+        return (self.kubelet, self.heartbeat, self.drivers)
 
     def attach_loop(self, loop: ControllerLoop) -> None:
         self._loop = loop

@@ -64,7 +64,7 @@ class _Unread:
 async def _send_in_pieces(request: web.BaseRequest, response: web.StreamResponse, body: bytes) -> None:
     """So that a slow reader costs the body, and no copies of it; one that doesn't read at all is disconnected."""
     if _Unread.total_bytes and _Unread.total_bytes + len(body) > MAX_UNREAD_BYTES:
-        raise ApiError.too_many_requests("too many large responses have not been read yet", retry=1)
+        raise ApiError.too_many_requests("too many large responses wait to be read by their clients", retry=1)
     _Unread.total_bytes += len(body)
     try:
         response.content_length = len(body)

@@ -36,7 +36,7 @@ class WorkMeter:
         balance = self._balance(user)
         if is_large and balance < 0:
             wait = max(1, round(-balance / REFILL))
-            message = f"large requests of {user} have taken too long in all; retry in {wait} s"
+            message = f"large requests of {user} have used too much of the server's time; retry in {wait} s"
             raise ApiError.too_many_requests(message, retry=wait)
         started = self._clock()
         try:

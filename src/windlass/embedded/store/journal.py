@@ -16,7 +16,6 @@ from collections import deque
 from pathlib import Path
 
 from windlass.embedded.pki import check_private
-from windlass.embedded.store.disk import LOCK_SECONDS, Disk
 from windlass.embedded.store.last_commit import read_last
 from windlass.embedded.store.records import ObjectRecord
 from windlass.embedded.store.resource_storage import MAX_CHANGES
@@ -25,6 +24,7 @@ from windlass.embedded.store.state_log import Objects, StateDamaged, StateLog, o
 from windlass.embedded.store.store import Store
 from windlass.embedded.store.stored_object import DELETED, Change, StoredObject
 from windlass.model.errors import InputError
+from windlass.storage.disk import LOCK_SECONDS, Disk
 
 log = logging.getLogger(__name__)
 

@@ -12,8 +12,8 @@ import zlib
 
 import msgspec
 
-from windlass.embedded.store.disk import Disk
 from windlass.embedded.store.records import FORMAT_VERSION
+from windlass.storage.disk import Disk
 
 LAST_FILE = "state.last"
 SLOT_BYTES = 4096

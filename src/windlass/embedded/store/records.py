@@ -1,24 +1,18 @@
-"""The bytes of a state log: records with a number and a checksum each.
+"""The bytes of a state log: records in MessagePack, each in a frame of its own (`storage.frames`).
 
-    magic 4 │ length 4 │ number 8 │ crc32 4 │ payload (MessagePack)
-
-The checksum covers length, number and payload. Records are numbered from 0 in each file, so that one that is missing,
-doubled or from elsewhere is noticed. The magic lets `state_repair` find the next record after a damaged one.
+Records are numbered from 0 in each file, so that one that is missing, doubled or from elsewhere is noticed.
 """
 
 from __future__ import annotations
 
-import struct
-import zlib
 from collections.abc import Iterator
 
 import msgspec
 
+from windlass.storage.frames import damaged_payload_at, encode_frame, frame_at
+
 FORMAT_VERSION = 2
 """Of the state folder. Format 1 was an SQLite file."""
-MAGIC = b"\xabWL\n"
-_HEAD = struct.Struct("<4sIQI")
-_COVERED = struct.Struct("<IQ")
 
 
 class LogHeader(msgspec.Struct, array_like=True, tag="log", frozen=True):
@@ -54,9 +48,7 @@ class FoundRecord(msgspec.Struct, frozen=True):
 
 
 def encode_record(number: int, record: Record) -> bytes:
-    payload = _encode(record)
-    covered = _COVERED.pack(len(payload), number)
-    return _HEAD.pack(MAGIC, len(payload), number, zlib.crc32(payload, zlib.crc32(covered))) + payload
+    return encode_frame(number, _encode(record))
 
 
 def read_records(data: bytes) -> Iterator[FoundRecord]:
@@ -69,27 +61,21 @@ def read_records(data: bytes) -> Iterator[FoundRecord]:
 
 def record_at(data: bytes, offset: int) -> FoundRecord | None:
     """The record that begins here; None unless it is whole and its checksum right."""
-    if len(data) - offset < _HEAD.size:
-        return None
-    magic, length, number, checksum = _HEAD.unpack_from(data, offset)
-    end = offset + _HEAD.size + length
-    if magic != MAGIC or end > len(data):
-        return None
-    payload = memoryview(data)[offset + _HEAD.size : end]
-    if zlib.crc32(payload, zlib.crc32(_COVERED.pack(length, number))) != checksum:
+    frame = frame_at(data, offset)
+    if frame is None:
         return None
     try:
-        return FoundRecord(number, _decoder.decode(payload), end)
+        return FoundRecord(frame.number, _decoder.decode(frame.payload), frame.end)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None
 
 
 def damaged_record_at(data: bytes, offset: int) -> Record | None:
     """What a record with a wrong checksum says, to name what it was about."""
-    if len(data) - offset < _HEAD.size:
+    payload = damaged_payload_at(data, offset)
+    if payload is None:
         return None
-    length = _HEAD.unpack_from(data, offset)[1]
     try:
-        return _decoder.decode(memoryview(data)[offset + _HEAD.size : offset + _HEAD.size + length])
+        return _decoder.decode(payload)
     except (msgspec.MsgspecError, UnicodeDecodeError):
         return None

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from windlass.embedded.store.disk import Disk
 from windlass.embedded.store.last_commit import LAST_FILE, LastCommit, read_last, write_last
 from windlass.embedded.store.records import (
     FORMAT_VERSION,
@@ -29,6 +28,7 @@ from windlass.embedded.store.records import (
 )
 from windlass.embedded.store.store import FIRST_VERSION
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.storage.disk import Disk
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ class StateDamaged(ClusterUnreachable):
         folder = disk.folder
         super().__init__(
             f"{folder / name}: the cluster's state is damaged: {detail} (restore {folder} from a copy, or run windlass "
-            f"up --state {folder} --repair: it says what would be lost, and asks before it goes on without that)"
+            f"up --state {folder} --repair, which lists what is lost and asks before it changes anything)"
         )
         self.name, self.detail = name, detail
 
@@ -176,7 +176,7 @@ def log_generation(name: str) -> int:
 def _first_commit(disk: Disk) -> LastCommit:
     logs = [name for name in disk.names() if log_generation(name)]
     if logs:
-        raise StateDamaged(disk, LAST_FILE, f"it can't be read, so nothing says how much {logs[-1]} should contain")
+        raise StateDamaged(disk, LAST_FILE, f"it can't be read, so the expected length of {logs[-1]} is not known")
     last = LastCommit(version=FIRST_VERSION)
     write_last(disk, last)
     disk.sync_folder()
@@ -196,14 +196,14 @@ def _read_acknowledged(disk: Disk, last: LastCommit) -> list[FoundRecord]:
     end = found[-1].end if found else 0
     if len(found) < last.records or found[last.records - 1].end != last.length:
         raise StateDamaged(
-            disk, name, f"its record {len(found)} at byte {end} can't be read; {last.records} were acknowledged"
+            disk, name, f"record {len(found)} at byte {end} can't be read, and {last.records} records were acknowledged"
         )
     head = found[0].record
     if not isinstance(head, LogHeader) or head.generation != last.generation:
-        raise StateDamaged(disk, name, "it is not the log that was acknowledged")
+        raise StateDamaged(disk, name, f"it is not the log that {LAST_FILE} describes")
     if end < len(data):
         log.warning(
-            "%s: the last %d bytes are of a write that was cut off before it was acknowledged; removed",
+            "%s: removed the last %d bytes, a write that was cut off before its client had an answer",
             disk.folder / name,
             len(data) - end,
         )

@@ -8,20 +8,18 @@ from __future__ import annotations
 
 import msgspec
 
-from windlass.embedded.store.disk import Disk
 from windlass.embedded.store.last_commit import LAST_FILE, LastCommit, read_last
-from windlass.embedded.store.records import MAGIC, FoundRecord, ObjectRecord, damaged_record_at, record_at
+from windlass.embedded.store.records import FoundRecord, ObjectRecord, damaged_record_at, record_at
 from windlass.embedded.store.sqlite_state import SQLITE_FILE, read_sqlite_state
 from windlass.embedded.store.state_log import Objects, log_generation, log_name, replace_log, replay
 from windlass.embedded.store.store import FIRST_VERSION
+from windlass.storage.disk import Disk
+from windlass.storage.frames import MAGIC
 
 VERSION_GAP = 1_000_000
 """Added to the last version that is known, since later ones may have been lost."""
 SHOWN_OBJECTS = 20
-_CONSEQUENCE = (
-    "objects that were written there go back to an earlier state, or are missing; objects that were deleted there "
-    "are back"
-)
+_CONSEQUENCE = "objects written there return to an earlier state or are missing, and objects deleted there exist again"
 
 
 class RepairPlan(msgspec.Struct):
@@ -103,10 +101,10 @@ def _losses(name: str, salvage: _Salvage, last: LastCommit | None) -> list[str]:
     missing = [number for number in range(expected) if number not in numbers]
     lines = []
     if last is None:
-        lines.append(f"{LAST_FILE}: unreadable, so whether the end of {name} is missing can't be told")
+        lines.append(f"{LAST_FILE}: it can't be read, so it is not known whether the end of {name} is missing")
     if missing:
         where = _version_range(found, missing[0], missing[-1], last)
-        lines.append(f"{name}: {len(missing)} of {expected} records, {where}: {_CONSEQUENCE}")
+        lines.append(f"{name}: {len(missing)} of {expected} records are lost, {where}: {_CONSEQUENCE}")
         lines += [f"  {line}" for line in salvage.named[:SHOWN_OBJECTS]]
         if len(salvage.named) > SHOWN_OBJECTS:
             lines.append(f"  and {len(salvage.named) - SHOWN_OBJECTS} more")
@@ -117,8 +115,8 @@ def _version_range(found: list[FoundRecord], first: int, final: int, last: LastC
     before = max((item.record.version for item in found if item.number < first), default=FIRST_VERSION)
     after = min((item.record.version for item in found if item.number > final), default=0)
     if after:
-        return f"at versions between {before} and {after}"
-    return f"after version {before}, up to {last.version}" if last is not None else f"after version {before}"
+        return f"at resource versions between {before} and {after}"
+    return f"after resource version {before}" + (f", up to {last.version}" if last is not None else "")
 
 
 def _plan_sqlite(disk: Disk, logs: list[str]) -> RepairPlan:
@@ -135,4 +133,4 @@ def _next_generation(logs: list[str], last: LastCommit | None) -> int:
 
 def _describe(record: ObjectRecord) -> str:
     name = f"{record.namespace}/{record.name}" if record.namespace else record.name
-    return f"{record.resource} {name}, as of version {record.version}"
+    return f"{record.resource} {name}, as of resource version {record.version}"

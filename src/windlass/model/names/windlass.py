@@ -2,6 +2,8 @@
 
 WINDLASS_PREFIX = "windlass.dev/"
 WINDLASS_API_VERSION = "windlass.dev/v1"
+OPERATOR_API_VERSION = "windlass.dev/v1alpha1"
+"""Of the operator's kinds, which may still change."""
 
 # Annotations that users write on pods and their owners
 DECLARED_DURATION_ANNOTATION = "windlass.dev/duration"
@@ -10,6 +12,12 @@ LAST_CHECKPOINT_ANNOTATION = "windlass.dev/last-checkpoint"
 PLACEMENT_ANNOTATION = "windlass.dev/placement"
 RESTART_COST_ANNOTATION = "windlass.dev/restart-cost"
 """Time lost by a restart: pulling, loading, warming up."""
+
+# Labels that users write on pods and their owners, for the bill
+TEAM_LABEL = "windlass.dev/team"
+"""To which team the GPUs of a pod count; without it, to its namespace."""
+USER_LABEL = "windlass.dev/user"
+"""Who has submitted it; also read as an annotation, since names may have characters that labels must not have."""
 
 # Annotations that the scheduler writes on what it stops
 STOPPED_AT_DURATION_ANNOTATION = "windlass.dev/stopped-at-duration"
@@ -29,6 +37,23 @@ CONTAINER_GPUS_ANNOTATION = "windlass.dev/container-gpus"
 DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
 RACK_LABEL = "windlass.dev/rack"
 UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"
+
+# Names of the operator, on nodes
+CHANGE_TAINT = "windlass.dev/change"
+"""The node is being changed by the FleetChange of that name; nothing new may start there."""
+DEVICE_FAULTS_ANNOTATION = "windlass.dev/device-faults"
+"""What is wrong with each unhealthy GPU now, as JSON (`node.device_faults`); written by the node agent."""
+DRIVER_REVISION_LABEL = "windlass.dev/driver-revision"
+"""Chooses the DaemonSet whose driver this node runs."""
+HELD_DEVICES_ANNOTATION = "windlass.dev/held-devices"
+"""GPUs, by index, that the operator has taken out of service; the node agent doesn't hand them out."""
+NODE_ANSWER_ANNOTATION = "windlass.dev/node-answer"
+NODE_REQUEST_ANNOTATION = "windlass.dev/node-request"
+"""What the operator asks of a node's agent (reset, reboot, validate), and its answer, as JSON with the same id."""
+NOT_READY_GPU_TAINT = "windlass.dev/gpu-not-ready"
+"""From the node's registration until its GPUs are validated."""
+REPAIR_TAINT = "windlass.dev/repair"
+"""The node is being drained or rebooted by the GPURepair of that name."""
 
 # Annotations that only the simulated kubelet obeys
 SIMULATED_DURATION_ANNOTATION = "sandbox.windlass.dev/duration"

@@ -19,6 +19,7 @@ from windlass.node.exporter.extra_labels import ExtraLabels
 from windlass.node.exporter.pod_resources import PodResources, pod_uids_of_processes
 from windlass.node.exporter.prometheus_text import Family, Sample, write_text
 from windlass.node.exporter.recent import RecentEvents
+from windlass.node.exporter.sample_history import SampleHistory
 from windlass.node.health_journal import HealthJournal, read_journal
 from windlass.node.host_root import HostRoot
 
@@ -35,8 +36,10 @@ class Exporter:
         journal: Path | None = None,
         hostname_label: str = "Hostname",
         extra_labels: ExtraLabels | None = None,
+        history: SampleHistory | None = None,
     ) -> None:
         """`counters` may be a function, which is called before each collection."""
+        self._history = history
         self._backend, self._root, self._pods = backend, root, pods
         self._counters = counters if callable(counters) else lambda: counters
         self._hostname, self._hostname_label = hostname, hostname_label
@@ -69,6 +72,8 @@ class Exporter:
             if any(counter.field == "DCGM_EXP_CLOCK_EVENTS_COUNT" for counter in counters):
                 self._count_clock_events(devices)
             families = collect_families(self._backend, counters, self._make_context(journal), devices)
+            if self._history is not None:
+                self._history.record(devices, self._backend)
         except DeviceError:
             self._failures += 1
             return
@@ -108,9 +113,12 @@ class Exporter:
             Sample({"UUID": uuid, "reason": why, "action": journal.actions.get(uuid, "")}, 1)
             for uuid, why in sorted(journal.unhealthy.items())
         ]
-        rows = (
+        rows: tuple[tuple[str, str, str, list[Sample]], ...] = (
             ("exporter_pass_seconds", "gauge", "How long the last pass over the hardware took.", took),
             ("exporter_failed_passes_total", "counter", "Passes that the driver refused.", failures),
             ("device_unhealthy", "gauge", "Devices that nobody is given, and why.", unhealthy),
         )
+        if self._history is not None:
+            lost = [Sample({}, self._history.lost_rows)]
+            rows += (("history_lost_samples_total", "counter", "Passes that could not be kept in --history.", lost),)
         return [Family(f"windlass_{name}", kind, words, samples) for name, kind, words, samples in rows]

@@ -23,6 +23,7 @@ from windlass.node.health_journal import HealthJournal, read_journal, write_jour
 from windlass.node.health_watch import HealthWatch, Timing
 from windlass.node.host_root import HostRoot
 from windlass.node.named_configs import write_state_file
+from windlass.node.operator_requests import HELD_REASON, read_held
 from windlass.node.plugin.manager import PluginManager
 from windlass.node.plugin.sharing_setup import SharingSetup
 from windlass.node.process_memory import freeze_and_trim_memory
@@ -122,7 +123,8 @@ class PluginProcess:
         resources = self.manager.advertised_resources(inventory, config)
         self._is_sharing = True
         unshared = self._sharing.sync(inventory, config, resources, cordon.uuids if cordon is not None else frozenset())
-        cordoned = dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
+        cordoned = dict.fromkeys(read_held(self._journal_path.parent), HELD_REASON)
+        cordoned |= dict.fromkeys(cordon.uuids if cordon is not None else (), CORDON_REASON)
         unreachable = {gpu.uuid: problem for gpu in inventory.gpus if problem}
         self.manager.sync(inventory, config, {**unreachable, **cordoned, **unshared, **self.tracker.unhealthy()})
         self._cordon.acknowledge(cordon)

@@ -21,8 +21,8 @@ from windlass.sharing.inventory import Gpu, Inventory
 from windlass.sharing.plugin_config import PluginConfig
 
 MEMORY_TOLERANCE = 0.02
-THROTTLE_BITS = 0x8 | 0x40 | 0x80
-"""NVML: slowdown by the hardware, by its temperature, by the power brake. The driver's own (0x20) is no fault."""
+THROTTLE_CAUSES = {0x8: "the hardware", 0x40: "the temperature", 0x80: "the power brake"}
+"""NVML's bit → cause. A slowdown by the driver itself (0x20) is no fault."""
 
 ComputeFunction = Callable[[str], ComputeResult]
 
@@ -74,7 +74,7 @@ def _check_driver(inventory: Inventory, root: HostRoot, expected: str) -> Check:
         return Check(
             name="driver",
             outcome=FAIL,
-            evidence=f"library {version}, expected {expected}",
+            evidence=f"driver {version}, expected {expected}",
             remedy=f"install driver {expected}",
         )
     if module and version not in module:
@@ -96,11 +96,16 @@ def _check_visible(inventory: Inventory, root: HostRoot) -> Check:
         return Check(
             name="visible",
             outcome=FAIL,
-            evidence=f"on the PCI bus, but the driver does not see it: {', '.join(sorted({*missing, *lost}))}",
-            remedy="reboot the node; if it stays missing, replace the board",
+            evidence=f"the driver does not see GPUs of the PCI bus: {', '.join(sorted({*missing, *lost}))}",
+            remedy="reboot the node; replace boards that stay missing",
         )
     if not seen:
-        return Check(name="visible", outcome=FAIL, evidence="no GPU", remedy="run this on a node with NVIDIA GPUs")
+        return Check(
+            name="visible",
+            outcome=FAIL,
+            evidence="no NVIDIA GPU was found",
+            remedy="run this on a node with NVIDIA GPUs",
+        )
     return Check(name="visible", outcome=PASS, evidence=f"{len(seen)} of {len(on_bus) or len(seen)} GPUs")
 
 
@@ -120,9 +125,11 @@ def _gpu_checks(backend: DeviceBackend, gpu: Gpu, inventory: Inventory) -> list[
 def _check_memory(gpu: Gpu) -> Check:
     known = find_gpu_model(product_label(gpu.name))
     if known is None:
-        return _check(gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; {gpu.name} is not in the catalogue")
+        return _check(
+            gpu, "memory", NOT_APPLICABLE, f"{gpu.memory_mib} MiB; how much {gpu.name} should have is not known"
+        )
     deviation = abs(gpu.memory_mib - known.memory_mib) / known.memory_mib
-    evidence = f"{gpu.memory_mib} MiB of {known.memory_mib}"
+    evidence = f"{gpu.memory_mib} MiB, expected {known.memory_mib} MiB"
     if deviation > MEMORY_TOLERANCE:
         return _check(gpu, "memory", FAIL, evidence, "memory is missing: reset the GPU, else replace it")
     return _check(gpu, "memory", PASS, evidence)
@@ -134,12 +141,14 @@ def _check_links(gpu: Gpu, inventory: Inventory, reading: protocol.Reading) -> C
     if not active and not down:
         return _check(gpu, "nvlink", NOT_APPLICABLE, "no NVLink in use")
     if down:
-        return _check(gpu, "nvlink", FAIL, f"{down} links are down", "check cables and the fabric manager")
+        return _check(gpu, "nvlink", FAIL, f"{down} NVLinks are down", "check cables and the fabric manager")
     linked_gpus = [peer for peer in inventory.gpus if peer.switch_links or sum(peer.peers)]
     most = max(peer.switch_links + sum(peer.peers) for peer in linked_gpus)
     if active < most:
-        return _check(gpu, "nvlink", FAIL, f"{active} links, {most} on other GPUs", "check the fabric manager")
-    return _check(gpu, "nvlink", PASS, f"{active} links active")
+        return _check(
+            gpu, "nvlink", FAIL, f"{active} NVLinks are active, {most} on other GPUs", "check the fabric manager"
+        )
+    return _check(gpu, "nvlink", PASS, f"{active} NVLinks are active")
 
 
 def _check_remapping(gpu: Gpu, reading: protocol.Reading) -> Check:
@@ -148,23 +157,29 @@ def _check_remapping(gpu: Gpu, reading: protocol.Reading) -> Check:
     if reading.get(protocol.ROW_REMAP_PENDING):
         return _check(gpu, "row remapping", FAIL, "a remapping is pending", "reset the GPU")
     if protocol.ROW_REMAP_PENDING not in reading:
-        return _check(gpu, "row remapping", NOT_APPLICABLE, "the driver doesn't say (MIG mode, or an older GPU)")
-    return _check(gpu, "row remapping", PASS, "nothing pending")
+        return _check(gpu, "row remapping", NOT_APPLICABLE, "the driver does not report it (MIG mode, or an older GPU)")
+    return _check(gpu, "row remapping", PASS, "no remapping is pending")
 
 
 def _check_throttling(gpu: Gpu, reading: protocol.Reading) -> Check:
     reasons = int(reading.get(protocol.THROTTLE_REASONS, 0))
-    if reasons & THROTTLE_BITS:
-        return _check(gpu, "throttling", FAIL, f"slowed down, reasons {reasons:#x}", "look at cooling and power")
-    return _check(gpu, "throttling", PASS, f"reasons {reasons:#x}")
+    if _throttled_by(reasons):
+        return _check(
+            gpu, "throttling", FAIL, f"clocks are slowed down by {_throttled_by(reasons)}", "look at cooling and power"
+        )
+    return _check(gpu, "throttling", PASS, "clocks are not slowed down by the hardware")
+
+
+def _throttled_by(reasons: int) -> str:
+    return ", ".join(cause for bit, cause in THROTTLE_CAUSES.items() if reasons & bit)
 
 
 def _check_recovery(gpu: Gpu, reading: protocol.Reading) -> Check:
     action = int(reading.get(protocol.RECOVERY_ACTION, 0))
     text = RECOVERY_ACTION_TEXT.get(action, f"action {action}")
     if action:
-        return _check(gpu, "recovery", FAIL, f"the driver asks for: {text}", text)
-    return _check(gpu, "recovery", PASS, "no action asked for")
+        return _check(gpu, "recovery", FAIL, f"the driver asks for a recovery: {text}", text)
+    return _check(gpu, "recovery", PASS, "the driver asks for no recovery")
 
 
 RECOVERY_ACTION_TEXT = {
@@ -190,10 +205,10 @@ def _check_computation(gpu: Gpu, compute: ComputeFunction, only: frozenset[str] 
     for uuid in devices if only is None else [device for device in devices if device in only]:
         result = compute(uuid)
         if result.right:
-            evidence = f"right on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"
+            evidence = f"correct on {result.device} ({result.multiprocessors} SMs), {result.milliseconds} ms"
             checks.append(_check(gpu, "computation", PASS, evidence))
         elif result.is_busy:
-            evidence = f"{uuid}: others have it for themselves, as MPS clients do: {result.error}"
+            evidence = f"{uuid} is used exclusively by another process, such as an MPS server: {result.error}"
             checks.append(_check(gpu, "computation", NOT_APPLICABLE, evidence))
         else:
             checks.append(_check(gpu, "computation", FAIL, f"{uuid}: {result.error}", "reset the GPU"))

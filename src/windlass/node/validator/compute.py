@@ -66,7 +66,7 @@ def compute_in_process(uuid: str, *, seconds: float = 60) -> ComputeResult:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return ComputeResult(right=False, error=f"no answer within {seconds:g} s")
+        return ComputeResult(right=False, error=f"the computation has not ended within {seconds:g} s")
     try:
         return msgspec.json.decode(result.stdout, type=ComputeResult)
     except msgspec.DecodeError:

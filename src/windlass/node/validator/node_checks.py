@@ -29,7 +29,7 @@ def check_driver_files(root: HostRoot, version: str, config: PluginConfig) -> Ch
     except InputError as error:
         return Check(name="driver files", outcome=FAIL, evidence=str(error), remedy=error.remedy)
     hooks = find_hook_program(root, config.nvidia_ctk_path, None)
-    by = "none: links are mounts" if hooks is None else "Windlass's own" if hooks.path == SHELL else hooks.path
+    by = "none, so links are mounted" if hooks is None else "Windlass's own" if hooks.path == SHELL else hooks.path
     evidence = f"{len(driver.libraries)} libraries and {len(driver.links)} links in {driver.root}; CDI hooks: {by}"
     return Check(name="driver files", outcome=PASS, evidence=evidence)
 

@@ -80,6 +80,11 @@ class Advisor:
         """(shape of a single pod, code that the decision reported) → cause."""
         self._cause_by_request: dict[tuple[object, ...], str] = {}
 
+    @property
+    def overlay(self) -> Overlay:
+        """The nodes as the decision leaves them."""
+        return self._overlay
+
     def post_decision(self) -> PostDecisionState:
         if self._state is None:
             self._state = self._make_state()

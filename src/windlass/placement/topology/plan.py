@@ -87,7 +87,7 @@ def _workers_and_leader(sets: Sequence[TopologyPodSetRequest], group: Sequence[i
     if len(group) > 2 or sets[leader].count != 1:
         name = sets[workers].request
         raise ImpossibleRequest(
-            f"podset group {name.group if name else ''} must be a leader of one pod and its workers"
+            f"podset group {name.group if name else ''} must have two pod sets: a leader of one pod, and workers"
         )
     return workers, leader
 

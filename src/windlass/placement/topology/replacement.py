@@ -72,7 +72,9 @@ class _Replacement:
                 missing_here = int(size - self._per_domain(depth)[domain] % size)
                 missing -= missing_here
                 if missing < 0:
-                    raise ImpossibleRequest(f"{self._request.count} pod(s) can't complete the slices that lost members")
+                    raise ImpossibleRequest(
+                        f"{self._request.count} pod(s) are too few to complete the slices that lost pods"
+                    )
                 slice_request = _slice_request(label, inner)
                 if failure := self._place(slice_request, missing_here, [self._inside(depth, domain)]):
                     return failure
@@ -122,7 +124,8 @@ class _Replacement:
         if resolved.required:
             if domains_in_use.sum() > 1:
                 raise ImpossibleRequest(
-                    f"the pods that stay span {domains_in_use.sum()} domains of {self._tree.levels[resolved.level]}"
+                    f"the running pods are in {domains_in_use.sum()} domains of {self._tree.levels[resolved.level]}, "
+                    "and the topology request allows one"
                 )
             yield domains_in_use[self._domain_of(resolved.level)]
             return

@@ -74,7 +74,7 @@ def resolve_in_tree(tree: DomainTree, request: TopologyRequest | None, count: in
     """The request in levels of this tree; raises ImpossibleRequest."""
     resolved = resolve_request(request, tree.levels, len(tree.layers))
     if count % resolved.slice_size:
-        raise ImpossibleRequest(f"{count} pod(s) can't be cut into slices of {resolved.slice_size}")
+        raise ImpossibleRequest(f"{count} pod(s) can't be divided into slices of {resolved.slice_size}")
     if not len(tree.rows):
         raise ImpossibleRequest(f"no topology domains at level: {tree.levels[resolved.level]}")
     return resolved

@@ -188,7 +188,11 @@ class ProcessKubeletApi:
         return LocalExec(started, terminal)
 
     async def attach(self, pod: Unstructured, request: ExecRequest) -> ExecSession:
-        raise KubeletApiError(501, "NotImplemented", f"pod {name_of(pod)} is a local process; use kubectl logs -f")
+        raise KubeletApiError(
+            501,
+            "NotImplemented",
+            f"pod {name_of(pod)} is a local process, which can't be attached to: use kubectl logs -f",
+        )
 
     def _running(self, pod: Unstructured, request: ExecRequest) -> LocalProcess:
         container = select_container(pod, request.container)["name"]

@@ -108,7 +108,7 @@ class ProcessNodes:
         limits = f"memory and CPU limits are not enforced: {reason}" if reason else ""
         watch = "Xids, ECC errors and counters of these GPUs are watched" if self._health is not None else ""
         found = self._leftovers
-        left = f"{found} processes of pods of an earlier windlass up were still running; killed" if found else ""
+        left = f"killed {found} processes that pods of an earlier windlass up had left running" if found else ""
         return [f"GPUs of this machine: {self.this_machine.note}", *filter(None, [watch, limits, left])]
 
     def attach_loop(self, loop: ControllerLoop) -> None:
@@ -165,5 +165,7 @@ class ProcessNodes:
         try:
             daemon.start()
         except DeviceError as error:
-            raise InputError(f"MPS can't be started: {error}", remedy="leave out --mps to share by time") from None
+            raise InputError(
+                f"MPS can't be started: {error}", remedy="leave out --mps to share by time-slicing"
+            ) from None
         return daemon

@@ -1,0 +1,136 @@
+"""`windlass install operator` and `windlass uninstall operator`: the operator into a cluster, printed; and out
+again.
+
+Its rights are as small as they can be: what it lists and watches (`operator.resources`), and what it writes
+(`operator.apply`).
+"""
+
+from __future__ import annotations
+
+import click
+import msgspec
+
+from windlass.cli.cluster_option import run_with_client
+from windlass.cli.install_manifests import InstallOptions, Role, namespace_object, role_manifests
+from windlass.cli.install_operator_crds import operator_crds
+from windlass.cli.install_rbac import READS, Rule, freeze_rule, rule
+from windlass.cli.output import print_note
+from windlass.cli.parameters import default_option
+from windlass.cli.scheduler import kubeconfig_options
+from windlass.model.unstructured import Unstructured
+
+NAME = "windlass-operator"
+PORT = 10260
+DRIVER_NAMESPACE = "windlass-node"
+EXAMPLES = """\b
+Examples:
+  windlass install operator | kubectl apply --server-side -f -
+  windlass install operator --prometheus http://prometheus.monitoring:9090
+"""
+
+
+class OperatorInstallOptions(msgspec.Struct, frozen=True, kw_only=True):
+    install: InstallOptions = InstallOptions()
+    driver_namespace: str = DRIVER_NAMESPACE
+    prometheus: str = ""
+
+
+def cluster_rules() -> list[Rule]:
+    """Of the ClusterRole. Nodes are patched, since taints, labels and requests to agents are there."""
+    ours = ["gpustacks", "gpunodes", "fleetchanges", "gpurepairs"]
+    return [
+        rule("", ["nodes", "pods"], READS),
+        rule("apps", ["daemonsets"], READS),
+        rule("windlass.dev", ours, READS),
+        rule("", ["nodes", "nodes/status"], ("patch",)),
+        rule("", ["pods/eviction"], ("create",)),
+        rule("windlass.dev", ["gpunodes", "gpurepairs"], ("create",)),
+        rule("windlass.dev", [f"{name}/status" for name in ours], ("update",)),
+        rule("events.k8s.io", ["events"], ("create", "patch")),
+    ]
+
+
+def operator_manifests(choices: OperatorInstallOptions) -> list[Unstructured]:
+    """All but the CRDs."""
+    options = choices.install
+    lease = "coordination.k8s.io"
+    own_rules = (
+        rule(lease, ["leases"], ("create",)),
+        rule(lease, ["leases"], ("get", "update"), [NAME]),
+        freeze_rule(),
+    )
+    arguments = (
+        "operator",
+        f"--listen=:{PORT}",
+        f"--lease-namespace={options.namespace}",
+        f"--driver-namespace={choices.driver_namespace}",
+        *([f"--prometheus={choices.prometheus}"] if choices.prometheus else []),
+    )
+    role = Role(NAME, "operator", PORT, arguments, tuple(cluster_rules()), own_rules, ())
+    return [
+        namespace_object(options.namespace, "restricted"),
+        namespace_object(choices.driver_namespace, "privileged"),
+        *role_manifests(role, options),
+        *_driver_rights(choices),
+    ]
+
+
+def _driver_rights(choices: OperatorInstallOptions) -> list[Unstructured]:
+    """Driver DaemonSets are made and removed in one namespace alone."""
+    rbac = "rbac.authorization.k8s.io"
+    metadata = {
+        "name": f"{NAME}-drivers",
+        "namespace": choices.driver_namespace,
+        "labels": {"app.kubernetes.io/managed-by": "windlass", "app.kubernetes.io/part-of": "windlass"},
+    }
+    subjects = [{"kind": "ServiceAccount", "name": NAME, "namespace": choices.install.namespace}]
+    reference = {"apiGroup": rbac, "kind": "Role", "name": metadata["name"]}
+    rules = [rule("apps", ["daemonsets"], ("create", "delete"))]
+    return [
+        {"apiVersion": f"{rbac}/v1", "kind": "Role", "metadata": metadata, "rules": rules},
+        {
+            "apiVersion": f"{rbac}/v1",
+            "kind": "RoleBinding",
+            "metadata": metadata,
+            "roleRef": reference,
+            "subjects": subjects,
+        },
+    ]
+
+
+@click.command("operator", epilog=EXAMPLES)
+@default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
+@click.option("--image", default="", help="The container image. [default: windlass:VERSION]")
+@click.option("--image-pull-policy", type=click.Choice(["IfNotPresent", "Always", "Never"]), default="IfNotPresent")
+@default_option("--replicas", type=click.IntRange(1, 10), default=2, help="One of them leads.")
+@default_option("--driver-namespace", default=DRIVER_NAMESPACE, help="Where driver containers run.")
+@click.option("--prometheus", default="", metavar="URL", help="Where gates' queries are asked.")
+def install_operator(
+    namespace: str, image: str, image_pull_policy: str, replicas: int, driver_namespace: str, prometheus: str
+) -> None:
+    """Print the manifests that put the operator into a cluster, with its kinds. Nothing is applied."""
+    from windlass.cli.install import to_yaml
+
+    options = InstallOptions(
+        namespace=namespace,
+        image=image or InstallOptions().image,
+        pull_policy=image_pull_policy,
+        replicas=replicas,
+    )
+    choices = OperatorInstallOptions(install=options, driver_namespace=driver_namespace, prometheus=prometheus)
+    first, *rest = operator_manifests(choices)
+    click.echo(to_yaml([first, *operator_crds(), *rest]), nl=False)
+
+
+@click.command("operator")
+@kubeconfig_options
+@default_option("-n", "--namespace", default="windlass-system", help="Where it runs.")
+@default_option("--driver-namespace", default=DRIVER_NAMESPACE, help="Where driver containers run.")
+def uninstall_operator(kubeconfig: str, context: str, namespace: str, driver_namespace: str) -> None:
+    """Remove the operator. Its kinds, their objects and drivers stay; deleting a GPUStack removes its drivers."""
+    from windlass.cli.install import remove_objects
+
+    options = InstallOptions(namespace=namespace)
+    objects = operator_manifests(OperatorInstallOptions(install=options, driver_namespace=driver_namespace))[2:]
+    run_with_client(kubeconfig, context, lambda client: remove_objects(client, objects))
+    print_note("GPUStacks, FleetChanges and GPURepairs stay, and so do labels and taints on nodes")

@@ -1,0 +1,191 @@
+"""Carries the operator's writes out: the only place of this room that changes anything in a cluster.
+
+`operator.controller` calls `apply` with each write of a decision. A conflict or an object that is gone means that
+the world moved on, and the next decision sees it. Evictions go through `apply.evictor`: a dry run of all, then all
+of them.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from windlass.apply.evictor import Evictor, Victim
+from windlass.apply.kueue import NODE_MAINTENANCE
+from windlass.kube.client import KubeClient
+from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable
+from windlass.kube.events import Event, EventRecorder, EventRegarding
+from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request
+from windlass.kube.resources import NODES
+from windlass.model.names.windlass import OPERATOR_API_VERSION
+from windlass.model.times import format_timestamp
+from windlass.operator.cache import OperatorCache
+from windlass.operator.kinds.gpu_repair import GPURepair, Ticket
+from windlass.operator.observed import GPU_READY_CONDITION
+from windlass.operator.resources import DAEMON_SETS, OPERATOR_RESOURCES
+from windlass.operator.writes import (
+    ApplyDaemonSet,
+    CallTicketHook,
+    CreateObject,
+    DeleteDaemonSet,
+    EvictPods,
+    PatchNode,
+    PutNodeCondition,
+    PutStatus,
+    Write,
+)
+
+log = logging.getLogger(__name__)
+
+FIELD_MANAGER = "windlass-operator"
+MANAGED_BY = (("fieldManager", FIELD_MANAGER),)
+HOOK_SECONDS, HOOK_RETRY_SECONDS = 30.0, 60.0
+MAX_REFERENCE = 200
+
+
+class Applier:
+    def __init__(
+        self, client: KubeClient, cache: OperatorCache, recorder: EventRecorder, may_write: Callable[[], bool]
+    ) -> None:
+        self._client, self._cache, self._recorder, self._may_write = client, cache, recorder, may_write
+        self._hook_not_before: dict[str, float] = {}
+        self.evictor = Evictor(client, recorder, may_write, lambda count: None, self._on_refused)
+
+    async def apply(self, write: Write) -> bool:
+        """Whether the server answered; where the world has moved on, that is an answer too."""
+        try:
+            await self._apply(write)
+        except NotFound as error:
+            is_lost = isinstance(write, CreateObject | ApplyDaemonSet)  # its kind or its namespace is missing
+            log.log(logging.WARNING if is_lost else logging.INFO, "%s: %s", type(write).__name__, error)
+            return not is_lost
+        except Conflict as error:
+            log.info("%s: %s", type(write).__name__, error)
+        except (ApiError, ServerUnavailable, aiohttp.ClientError, TimeoutError) as error:
+            log.warning("%s: %s", type(write).__name__, error)
+            return False
+        except NotSent:
+            return False
+        return True
+
+    async def _apply(self, write: Write) -> None:
+        match write:
+            case CreateObject(kind, name, body):
+                resource = OPERATOR_RESOURCES[kind]
+                tree = {"apiVersion": OPERATOR_API_VERSION, "kind": kind, **body}
+                answer = await self._send(Request("POST", resource.collection, MANAGED_BY, tree))
+                self._cache.put_answer(kind, OPERATOR_API_VERSION, answer)
+                log.info("created %s %s", kind, name)
+            case PutStatus(kind, name, version, status):
+                await self._put_status(kind, name, version, msgspec.to_builtins(status))
+                self._report(write)
+            case PatchNode():
+                answer = await self._send(patch_node(write))
+                self._cache.put_answer("Node", "v1", answer)
+                log.info("patched node %s: %s", write.name, _shown(write))
+            case PutNodeCondition():
+                answer = await self._send(put_condition(write, time.time()))
+                self._cache.put_answer("Node", "v1", answer)
+            case EvictPods(pods, reason):
+                self._evict(pods, reason)
+            case ApplyDaemonSet(name, body):
+                path = DAEMON_SETS.namespace_collection(body["metadata"]["namespace"])
+                answer = await self._send(Request("POST", path, MANAGED_BY, body))
+                self._cache.put_answer("DaemonSet", "apps/v1", answer)
+                log.info("created DaemonSet %s", name)
+            case DeleteDaemonSet(name, uid):
+                key = f"{self._cache.observed().namespace}/{name}"
+                body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+                await self._send(Request("DELETE", DAEMON_SETS.path(key), body=body))
+                log.info("deleted DaemonSet %s", name)
+            case CallTicketHook():
+                await self._call_hook(write)
+
+    async def _send(self, request: Request) -> bytes:
+        return await self._client.send(request, self._may_write)
+
+    async def _put_status(self, kind: str, name: str, version: str, status: dict[str, Any]) -> None:
+        """The whole status: a merge would keep what is no longer said."""
+        resource = OPERATOR_RESOURCES[kind]
+        metadata = {"name": name, "resourceVersion": version}
+        tree = {"apiVersion": OPERATOR_API_VERSION, "kind": kind, "metadata": metadata, "status": status}
+        answer = await self._send(Request("PUT", resource.path(name, "status"), MANAGED_BY, tree))
+        self._cache.put_answer(kind, OPERATOR_API_VERSION, answer)
+
+    def _evict(self, pods: tuple[tuple[str, str], ...], reason: str) -> None:
+        victim = Victim(workload=pods[0][0], pods=pods, reason=NODE_MAINTENANCE, detail=reason)
+        self.evictor.evict(f"{reason}/{pods[0][0]}", [victim])
+
+    def _on_refused(self, preemptor: str, pod: str, message: str) -> None:
+        self._cache.refusals[pod] = message
+
+    def _report(self, write: PutStatus) -> None:
+        """An event for each phase or reason that a person should hear of."""
+        status: Any = write.status
+        phase, message = getattr(status, "phase", ""), getattr(status, "message", "")
+        reason = getattr(status, "reason", "")
+        if not phase or not reason:
+            return
+        is_warning = phase in ("RollingBack", "RolledBack", "Failed", "Refused", "Held", "Ticket")
+        known = self._cache.find(write.kind, write.name)
+        uid = known.metadata.uid if known is not None else ""  # without it `kubectl describe` doesn't show the event
+        regarding = EventRegarding(write.kind, write.name, uid, OPERATOR_API_VERSION)
+        kind = "Warning" if is_warning else "Normal"
+        self._recorder.record(Event(regarding, reason, f"{phase}: {message}".rstrip(": "), phase, kind), droppable=True)
+        log.info("%s %s: %s (%s) %s", write.kind, write.name, phase, reason, message)
+
+    async def _call_hook(self, write: CallTicketHook) -> None:
+        if not self._may_write() or time.monotonic() < self._hook_not_before.get(write.key, 0.0):
+            return
+        self._hook_not_before[write.key] = time.monotonic() + HOOK_RETRY_SECONDS
+        headers = {"Idempotency-Key": write.key}
+        timeout = aiohttp.ClientTimeout(HOOK_SECONDS)
+        async with (
+            aiohttp.ClientSession(timeout=timeout) as session,
+            session.post(write.url, json=write.body, headers=headers) as response,
+        ):
+            answer = (await response.text())[:MAX_REFERENCE]
+            if response.status >= 300:
+                log.warning("the ticket hook answered %d for repair %s: %s", response.status, write.repair, answer)
+                return
+        known: GPURepair | None = self._cache.find("GPURepair", write.repair)
+        ticket = Ticket(state="Called", at=format_timestamp(int(time.time())), reference=answer)
+        if known is not None:
+            status = msgspec.structs.replace(known.status, ticket=ticket)
+            version = known.metadata.resource_version
+            await self._put_status("GPURepair", write.repair, version, msgspec.to_builtins(status))
+
+
+def patch_node(write: PatchNode) -> Request:
+    """Only if nothing has changed the node meanwhile: its taints are one list, which holds those of others too."""
+    metadata: dict[str, Any] = {"resourceVersion": write.version}
+    metadata |= {"labels": write.labels} if write.labels else {}
+    metadata |= {"annotations": write.annotations} if write.annotations else {}
+    body: dict[str, Any] = {"metadata": metadata}
+    if write.taints is not None:
+        body["spec"] = {"taints": msgspec.to_builtins(write.taints)}
+    return Request("PATCH", NODES.path(write.name), MANAGED_BY, body, MERGE_PATCH)
+
+
+def put_condition(write: PutNodeCondition, now: float) -> Request:
+    at = format_timestamp(int(now))
+    condition = {
+        "type": GPU_READY_CONDITION,
+        "status": write.status,
+        "reason": write.reason,
+        "message": write.message,
+        "lastTransitionTime": at,
+        "lastHeartbeatTime": at,
+    }
+    path = NODES.path(write.name, "status")
+    return Request("PATCH", path, MANAGED_BY, {"status": {"conditions": [condition]}}, STRATEGIC_PATCH)
+
+
+def _shown(write: PatchNode) -> str:
+    taints = f"taints {[taint.key for taint in write.taints]}" if write.taints is not None else ""
+    return ", ".join(part for part in (str(write.labels or ""), str(write.annotations or ""), taints) if part)

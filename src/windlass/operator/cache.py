@@ -1,0 +1,168 @@
+"""The objects as the informers show them, and as our own writes have left them, for the next decision.
+
+`operator.controller` hands its `push` to the informers, and `put_answer` the server's answers to writes: a decision
+right after a write must see it, even if the watch is behind. An older version never replaces a newer one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from windlass.cluster.delta import Deleted, Delta, Put
+from windlass.model.convert import convert
+from windlass.model.errors import InputError
+from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.kinds.codec import STRUCTS, decode_operator_object
+from windlass.operator.observed import (
+    GateReading,
+    Invalid,
+    NodeObject,
+    NodeView,
+    Observed,
+    PodObject,
+    PodView,
+    node_view,
+    pod_view,
+)
+
+
+class _DaemonSet(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A pod that holds nothing on any node."""
+
+    key: str
+
+
+def decode_observed(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> object:
+    """What the operator keeps of an object; `Invalid` if it can't be understood."""
+    tree: dict[str, Any] = {"apiVersion": api_version, "kind": kind, **msgspec.json.decode(raw)}
+    try:
+        return observed_object(tree)
+    except InputError as error:
+        metadata, phase = tree["metadata"], (tree.get("status") or {}).get("phase", "")
+        return Invalid(kind, metadata["name"], metadata.get("resourceVersion", ""), str(error), phase)
+
+
+def observed_object(tree: Mapping[str, Any]) -> object:
+    """Raises an `InputError` with the field's path."""
+    kind = tree.get("kind")
+    if kind == "Node":
+        return node_view(_converted(tree, NodeObject))
+    if kind == "Pod":
+        pod = _converted(tree, PodObject)
+        return pod_view(pod) or Ended(f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}")
+    if kind == "DaemonSet":
+        return _converted(tree, _DaemonSet)
+    return decode_operator_object(tree)
+
+
+def _converted(tree: Mapping[str, Any], struct: type[Any]) -> Any:
+    return convert(tree, struct)
+
+
+class OperatorCache:
+    def __init__(self, namespace: str, on_change: Callable[[], None] = lambda: None) -> None:
+        self._namespace, self._on_change = namespace, on_change
+        self._nodes: dict[str, NodeView] = {}
+        self._pods: dict[str, PodView] = {}
+        self._pods_by_node: dict[str, dict[str, PodView]] = {}
+        self._objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
+        self._daemon_sets: dict[str, str] = {}
+        self._invalid: dict[tuple[str, str], Invalid] = {}
+        self.readings: dict[tuple[str, str], GateReading] = {}
+        self.refusals: dict[str, str] = {}
+
+    def push(self, deltas: Sequence[Delta]) -> None:
+        """What the informers say."""
+        for delta in deltas:
+            if isinstance(delta, Deleted):
+                self._delete(delta.kind, delta.key)
+            elif isinstance(delta, Put):
+                self._put(delta.object)
+        if deltas:
+            self._on_change()
+
+    def put_answer(self, kind: str, api_version: str, body: bytes) -> None:
+        """The object in the server's answer to a write."""
+        self._put(decode_observed(body, kind, api_version))
+
+    def observed(self) -> Observed:
+        objects = self._objects
+        return Observed(
+            stacks=tuple(objects["GPUStack"][name] for name in sorted(objects["GPUStack"])),
+            nodes=dict(self._nodes),
+            gpu_nodes=dict(objects["GPUNode"]),
+            changes=tuple(objects["FleetChange"][name] for name in sorted(objects["FleetChange"])),
+            repairs=tuple(objects["GPURepair"][name] for name in sorted(objects["GPURepair"])),
+            pods={node: tuple(pods.values()) for node, pods in self._pods_by_node.items() if pods},
+            daemon_sets=dict(self._daemon_sets),
+            readings=dict(self.readings),
+            refusals=dict(self.refusals),
+            invalid=tuple(self._invalid.values()),
+            namespace=self._namespace,
+        )
+
+    def find(self, kind: str, name: str) -> Any:
+        """An object of ours, or None."""
+        return self._objects[kind].get(name)
+
+    def _put(self, obj: object) -> None:
+        if isinstance(obj, Invalid):
+            self._invalid[obj.kind, obj.name] = obj
+            if obj.kind in self._objects:
+                self._objects[obj.kind].pop(obj.name, None)
+        elif isinstance(obj, NodeView):
+            if _is_newer(obj.version, self._nodes.get(obj.name)):
+                self._nodes[obj.name] = obj
+        elif isinstance(obj, PodView):
+            self._forget_pod(obj.key)
+            self._pods[obj.key] = obj
+            self._pods_by_node.setdefault(obj.node, {})[obj.key] = obj
+        elif isinstance(obj, Ended):
+            self._forget_pod(obj.key)
+        elif isinstance(obj, _DaemonSet):
+            if STACK_LABEL in obj.metadata.labels and obj.metadata.namespace == self._namespace:
+                self._daemon_sets[obj.metadata.name] = obj.metadata.uid
+        else:
+            self._put_ours(obj)
+
+    def _put_ours(self, obj: Any) -> None:
+        kind, name = type(obj).__name__, obj.metadata.name
+        self._invalid.pop((kind, name), None)
+        known = self._objects[kind].get(name)
+        if known is None or _is_newer(obj.metadata.resource_version, known.metadata):
+            self._objects[kind][name] = obj
+
+    def _forget_pod(self, key: str) -> None:
+        known = self._pods.pop(key, None)
+        if known is not None:
+            self._pods_by_node[known.node].pop(key, None)
+        self.refusals.pop(key, None)
+
+    def _delete(self, kind: str, key: str) -> None:
+        if kind == "Node":
+            self._nodes.pop(key, None)
+        elif kind == "Pod":
+            self._forget_pod(key)
+        elif kind == "DaemonSet":
+            namespace, _, name = key.rpartition("/")
+            if namespace == self._namespace:
+                self._daemon_sets.pop(name, None)
+        elif kind in self._objects:
+            self._objects[kind].pop(key, None)
+            self._invalid.pop((kind, key), None)
+
+
+def _is_newer(version: str, known: NodeView | ObjectMeta | None) -> bool:
+    """Versions are numbers that grow; where one is not, the newer message counts."""
+    if known is None:
+        return True
+    old = known.version if isinstance(known, NodeView) else known.resource_version
+    return not (version.isdigit() and old.isdigit()) or int(version) >= int(old)

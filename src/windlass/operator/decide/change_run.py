@@ -1,0 +1,84 @@
+"""A change during one decision: its draft, its records, and how its phase moves.
+
+Shared by `decide.change`, which moves the phase, and `decide.change_waves`, which takes nodes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from windlass.model.times import format_timestamp
+from windlass.operator.decide import components
+from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, wait_for
+from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Wave
+from windlass.operator.kinds.gpu_node import NodeChange
+from windlass.operator.kinds.reasons import Reason
+
+
+@dataclass
+class ChangeRun:
+    """A change during one decision."""
+
+    pool: Pool
+    change: FleetChange
+    status: FleetChangeStatus
+    """The draft."""
+
+    @property
+    def records(self) -> dict[str, NodeChange]:
+        """Of this change, by node, as they are drafted now."""
+        return {
+            name: status.change
+            for name, status in self.pool.statuses.items()
+            if status.change is not None and status.change.uid == self.change.metadata.uid
+        }
+
+    @property
+    def waves(self) -> tuple[Wave, ...]:
+        return self.change.spec.waves
+
+    def put(self, phase: str, reason: str, message: str, seconds: int = RENEWED_WAIT_SECONDS) -> None:
+        """Moves the draft; time and deadline stay as long as phase and reason do."""
+        known = (self.status.reason if self.status.phase == phase else "", self.status.since, self.status.deadline)
+        wait = wait_for(known, reason, self.pool.now, seconds)
+        if self.pool.is_past(wait.deadline):
+            wait = wait_for(("", "", ""), reason, self.pool.now, seconds)
+        self.pool.wake(wait.deadline)
+        self.status = msgspec.structs.replace(
+            self.status, phase=phase, reason=str(reason), message=message, since=wait.since, deadline=wait.deadline
+        )
+
+    def end(self, phase: str, reason: str, message: str) -> None:
+        now = format_timestamp(self.pool.now)
+        self.status = msgspec.structs.replace(
+            self.status, phase=phase, reason=str(reason), message=message, since=now, deadline=""
+        )
+
+    def fail(self, reason: Reason, message: str) -> None:
+        """As `onFailure` says."""
+        if self.change.spec.on_failure == "Hold":
+            self.put("Held", reason, message)
+        else:
+            self.put("RollingBack", reason, message)
+
+
+def changed_nodes(run: ChangeRun) -> list[str]:
+    """Nodes that run the new value and are not under way, by whatever way they came to it."""
+    records, component = run.records, run.status.component
+    return [
+        name
+        for name, node in run.pool.nodes.items()
+        if components.chosen(node, component) == run.status.to
+        and (name not in records or records[name].result == "Done")
+    ]
+
+
+def is_used(record: NodeChange) -> bool:
+    """Whether it counts as one of the wave's nodes: under way, or tried and gone back."""
+    return record.result != "Blocked" and record.result != "Done"
+
+
+def draft(run: ChangeRun, name: str, record: NodeChange | None) -> None:
+    run.pool.statuses[name] = msgspec.structs.replace(run.pool.statuses[name], change=record)

@@ -1,0 +1,45 @@
+"""The verdicts of all gates of a change: which nodes are compared, and what is known of them.
+
+Called by `decide.change`. Faults come from the nodes themselves; what was seen on a changed node once is kept in its
+record, so that a fault which comes and goes counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from windlass.model.times import parse_timestamp
+from windlass.operator.decide.gates import Compared, Verdict, judge, judge_faults
+from windlass.operator.decide.pool import Pool
+from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus
+from windlass.operator.kinds.gpu_node import NodeChange
+
+
+def verdicts(
+    pool: Pool,
+    change: FleetChange,
+    status: FleetChangeStatus,
+    records: Mapping[str, NodeChange],
+    changed: Sequence[str],
+) -> Iterator[Verdict]:
+    ours = tuple(name for name in changed if name in records)
+    control = tuple(
+        name for name in pool.nodes if name not in records and name not in changed and not pool.why_unavailable(name)
+    )
+    since = parse_timestamp(status.bake_since)
+    compared = Compared(ours, control, (pool.now - since) / 3600 if since else 0.0)
+    faults = {name: record.faults for name, record in records.items() if record.faults}
+    faults |= {name: tuple(fault.fault for fault in pool.nodes[name].faults) for name in control}
+    for repair in pool.repairs:
+        if since and parse_timestamp(repair.status.opened) >= since and repair.spec.node in control:
+            faults.setdefault(repair.spec.node, (repair.spec.fault,))
+    under_way = tuple(name for name, record in records.items() if not record.result and record.faults)
+    with_faults = Compared((*ours, *under_way), control, compared.hours)
+    silent = [name for name in ours if not pool.nodes[name].is_ready]
+    yield judge_faults(with_faults, faults, silent, change.spec.max_faults)
+    if status.phase in ("Baking", "Held"):
+        for gate in change.spec.gates:
+            reading = pool.observed.readings.get((change.name, gate.name))
+            if reading is not None and reading.at < since:
+                reading = None  # of an earlier wave
+            yield judge(gate, reading, compared, pool.now)

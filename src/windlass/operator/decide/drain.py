@@ -1,0 +1,57 @@
+"""Empties a node or a device: waits for pods that may end by themselves, then evicts, gangs as a whole.
+
+Used by changes and repairs. Evictions respect PodDisruptionBudgets; what refuses one is named.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from windlass.model.times import format_timestamp, parse_timestamp
+from windlass.operator.decide.pool import Pool
+from windlass.operator.kinds.base import seconds_of
+from windlass.operator.kinds.reasons import Reason
+from windlass.operator.observed import PodView
+from windlass.operator.writes import EvictPods
+
+SHOWN_PODS = 3
+
+
+class Drained(msgspec.Struct, frozen=True):
+    is_done: bool
+    reason: str = Reason.Done
+    message: str = ""
+
+
+def drain(pool: Pool, node: str, holders: Sequence[PodView], since: str, wait: str, reason: str) -> Drained:
+    """Evicts what holds GPUs of the node, once `wait` has passed since the drain began."""
+    if not holders:
+        return Drained(True)
+    names = ", ".join(pod.key for pod in holders[:SHOWN_PODS])
+    names += f" and {len(holders) - SHOWN_PODS} more" if len(holders) > SHOWN_PODS else ""
+    until = parse_timestamp(since) + seconds_of(wait)
+    if pool.now < until:
+        pool.wake(until)
+        return Drained(False, Reason.WaitingForCompletion, f"until {format_timestamp(until)}: {names}")
+    groups: dict[str, list[PodView]] = {}
+    for pod in holders:
+        if not pod.is_deleting:
+            groups.setdefault(pod.gang or pod.key, []).append(pod)
+    refused = ""
+    for group, members in groups.items():
+        evicted = members if group == members[0].key else gang_members(pool, group)
+        pool.writes.append(EvictPods(tuple((pod.key, pod.uid) for pod in evicted), reason))
+        refused = refused or next(
+            (f"{pod.key}: {pool.observed.refusals[pod.key]}" for pod in evicted if pod.key in pool.observed.refusals),
+            "",
+        )
+    if refused:
+        return Drained(False, Reason.DrainBlocked, refused)
+    return Drained(False, Reason.Draining, f"{len(holders)} pods hold GPUs: {names}")
+
+
+def gang_members(pool: Pool, gang: str) -> list[PodView]:
+    """All of its pods, on any node: a gang that loses one of them is useless."""
+    return [pod for pods in pool.observed.pods.values() for pod in pods if pod.gang == gang and not pod.is_deleting]

@@ -1,0 +1,266 @@
+"""`kind: FleetChange`: one change of one component of a stack's nodes, in waves, with gates and a recorded way back.
+
+    apiVersion: windlass.dev/v1alpha1
+    kind: FleetChange
+    metadata: {name: r590}
+    spec:
+      stack: h100
+      driver: {version: 590.44.01}
+      waves: [{nodes: 2, bake: 30m}, {nodes: 25%, bake: 1h}, {nodes: 100%, bake: 1h}]
+      gates: [{name: p99, family: slo, query: "max by (node) (p99_seconds{node=~\"$nodes\"})", maxRatio: 1.1}]
+
+The nodes of a wave are those that have the new value at its end, earlier waves included. The first wave is the canary.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from windlass.model.errors import InputError
+from windlass.model.labels import check_selector
+from windlass.model.meta import KubeStruct, LabelSelector
+from windlass.model.times import parse_timestamp
+from windlass.operator.kinds.base import (
+    LABEL_VALUE,
+    Command,
+    Condition,
+    Metadata,
+    SpecStruct,
+    check_command,
+    check_name,
+    check_node_count,
+    check_one_of,
+    check_seconds,
+)
+from windlass.operator.kinds.gpu_stack import check_driver_version
+
+COMPONENTS = ("driver", "mig")
+CHANGE_VERBS = ("Promote", "Abort", "Rollback", "Retry")
+CHANGE_PHASES = (
+    *("Pending", "Progressing", "Baking", "Held", "RollingBack", "Aborting"),
+    *("Succeeded", "RolledBack", "Aborted", "Failed", "Refused"),
+)
+FINAL_PHASES = frozenset({"Succeeded", "RolledBack", "Aborted", "Failed", "Refused"})
+GATE_VERDICTS = ("Pass", "Fail", "NoData", "Inconclusive")
+FAULT_GATE = "gpu-faults"
+"""The gate that every change has: faults on changed nodes beside those on control nodes."""
+DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
+_OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
+
+
+class DriverChange(SpecStruct, frozen=True):
+    version: str
+
+
+class MigChange(SpecStruct, frozen=True):
+    config: str
+
+
+class Wave(SpecStruct, frozen=True):
+    nodes: int | str
+    bake: str = "10m"
+
+
+class Canary(SpecStruct, frozen=True):
+    nodes: LabelSelector | None = None
+    """Nodes of the first wave are taken from these."""
+
+
+class Gate(SpecStruct, frozen=True):
+    """A PromQL query with one value a node. `$nodes` becomes a regular expression of the nodes that are compared, and
+    `$window` the time since the wave began to bake."""
+
+    name: str
+    query: str
+    family: str = "telemetry"
+    max: float | None = None
+    """Of the mean over changed nodes."""
+    min: float | None = None
+    max_ratio: float | None = None
+    """Of the mean over changed nodes to that over control nodes at the same time."""
+    min_ratio: float | None = None
+
+
+class Window(SpecStruct, frozen=True):
+    """Nodes are taken only inside a window. Over midnight if `end` is not later than `start`."""
+
+    start: str
+    end: str
+    days: tuple[str, ...] = DAYS
+    utc_offset: str = "+00:00"
+
+
+class Freeze(SpecStruct, frozen=True):
+    from_: str = msgspec.field(name="from")
+    until: str
+    reason: str = ""
+
+
+class Drain(SpecStruct, frozen=True):
+    wait: str = "0s"
+    """How long pods may end by themselves before they are evicted."""
+    timeout: str = "30m"
+
+
+class FleetChangeSpec(SpecStruct, frozen=True):
+    stack: str
+    driver: DriverChange | None = None
+    mig: MigChange | None = None
+    waves: tuple[Wave, ...] = (Wave(nodes=1), Wave(nodes="10%"), Wave(nodes="50%"), Wave(nodes="100%"))
+    canary: Canary = Canary()
+    gates: tuple[Gate, ...] = ()
+    windows: tuple[Window, ...] = ()
+    freezes: tuple[Freeze, ...] = ()
+    max_unavailable: int | str | None = None
+    """Nodes that this change may have out of service; within the stack's maxUnavailable."""
+    max_failed: int | str = 0
+    """Nodes that may fail, and go back one by one, without ending the change. In the canary, none may."""
+    max_faults: int = 0
+    """Changed nodes that may report a GPU fault."""
+    node_timeout: str = "30m"
+    """From the end of the drain until the node is validated again."""
+    data_timeout: str = "1h"
+    """How long a gate may lack data, or be inconclusive, after the bake."""
+    drain: Drain = Drain()
+    on_failure: str = "Rollback"
+    paused: bool = False
+    command: Command | None = None
+
+    @property
+    def component(self) -> str:
+        return "driver" if self.driver is not None else "mig"
+
+    @property
+    def to(self) -> str:
+        if self.driver is not None:
+            return self.driver.version
+        return self.mig.config if self.mig is not None else ""
+
+
+class GateStatus(KubeStruct, frozen=True):
+    name: str
+    verdict: str
+    message: str = ""
+    at: str = ""
+    wave: int = 0
+
+
+class FleetChangeStatus(KubeStruct, frozen=True):
+    phase: str = "Pending"
+    reason: str = ""
+    message: str = ""
+    since: str = ""
+    deadline: str = ""
+    component: str = ""
+    from_: str | None = msgspec.field(name="from", default=None)
+    """The way back: what the stack ran. Nothing is written to a node before it is here."""
+    to: str = ""
+    wave: int = 0
+    waves: int = 0
+    bake_since: str = ""
+    nodes: int = 0
+    changed: int = 0
+    failed: int = 0
+    stragglers: tuple[str, ...] = ()
+    """Nodes that are not on the wanted value; the first 32."""
+    gates: tuple[GateStatus, ...] = ()
+    last_command: str = ""
+    observed_generation: int = 0
+    conditions: tuple[Condition, ...] = ()
+
+
+class FleetChange(KubeStruct, frozen=True):
+    spec: FleetChangeSpec
+    metadata: Metadata = Metadata()
+    status: FleetChangeStatus = FleetChangeStatus()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def is_final(self) -> bool:
+        return self.status.phase in FINAL_PHASES
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether it has begun and not ended: it holds the stack's lock."""
+        return not self.is_final and self.status.phase != "Pending"
+
+
+def check_change(change: FleetChange) -> None:
+    """Raises an `InputError` that names the field; the CRD's rules say the same to API servers that know CEL."""
+    spec = change.spec
+    check_name(change.name, "metadata.name")
+    check_name(spec.stack, "spec.stack")
+    if (spec.driver is None) == (spec.mig is None):
+        raise InputError(
+            "a change has exactly one component", path="spec", remedy=f"write one of {', '.join(COMPONENTS)}"
+        )
+    if spec.driver is not None:
+        check_driver_version(spec.driver.version, "spec.driver.version")
+    if spec.mig is not None and not LABEL_VALUE.fullmatch(spec.mig.config):
+        raise InputError("it is not a label value", path="spec.mig.config", remedy="use a name of the configuration")
+    _check_waves(spec)
+    for index, gate in enumerate(spec.gates):
+        _check_gate(gate, f"spec.gates[{index}]", [other.name for other in spec.gates[:index]])
+    for index, window in enumerate(spec.windows):
+        _check_window(window, f"spec.windows[{index}]")
+    for index, freeze in enumerate(spec.freezes):
+        _check_freeze(freeze, f"spec.freezes[{index}]")
+    check_selector(spec.canary.nodes, "spec.canary.nodes")
+    if spec.max_unavailable is not None:
+        check_node_count(spec.max_unavailable, "spec.maxUnavailable", least=1)
+    check_node_count(spec.max_failed, "spec.maxFailed")
+    check_one_of(spec.on_failure, ("Rollback", "Hold"), "spec.onFailure")
+    for name, text in (
+        ("nodeTimeout", spec.node_timeout),
+        ("dataTimeout", spec.data_timeout),
+        ("drain.wait", spec.drain.wait),
+        ("drain.timeout", spec.drain.timeout),
+    ):
+        check_seconds(text, f"spec.{name}")
+    check_command(spec.command, CHANGE_VERBS)
+
+
+def _check_waves(spec: FleetChangeSpec) -> None:
+    if not 1 <= len(spec.waves) <= 32:
+        raise InputError("a change has 1 to 32 waves", path="spec.waves", remedy="add a canary")
+    for index, wave in enumerate(spec.waves):
+        check_node_count(wave.nodes, f"spec.waves[{index}].nodes", least=1)
+        check_seconds(wave.bake, f"spec.waves[{index}].bake")
+
+
+def _check_gate(gate: Gate, path: str, earlier: list[str]) -> None:
+    check_name(gate.name, f"{path}.name")
+    if gate.name in (*earlier, FAULT_GATE):
+        raise InputError(f"there is a gate {gate.name!r} already", path=f"{path}.name", remedy="rename it")
+    check_one_of(gate.family, ("telemetry", "slo"), f"{path}.family")
+    if not gate.query.strip():
+        raise InputError("a gate needs a query", path=f"{path}.query", remedy="write PromQL with one value a node")
+    if all(limit is None for limit in (gate.max, gate.min, gate.max_ratio, gate.min_ratio)):
+        raise InputError("a gate without a limit never fails", path=path, remedy="set max, min, maxRatio or minRatio")
+    for name, ratio in (("maxRatio", gate.max_ratio), ("minRatio", gate.min_ratio)):
+        if ratio is not None and not 0 < ratio < 1000:
+            raise InputError(f"{ratio} is not a ratio", path=f"{path}.{name}", remedy="write 1.1 for ten per cent more")
+
+
+def _check_window(window: Window, path: str) -> None:
+    for name, text in (("start", window.start), ("end", window.end)):
+        if not _CLOCK.fullmatch(text):
+            raise InputError(f"{text[:16]!r} is not a time of day", path=f"{path}.{name}", remedy="write 22:00")
+    if not _OFFSET.fullmatch(window.utc_offset):
+        raise InputError("it is not an offset", path=f"{path}.utcOffset", remedy="write +01:00")
+    if not window.days:
+        raise InputError("a window without days never opens", path=f"{path}.days", remedy="leave it out for all")
+    for index, day in enumerate(window.days):
+        check_one_of(day, DAYS, f"{path}.days[{index}]")
+
+
+def _check_freeze(freeze: Freeze, path: str) -> None:
+    for name, text in (("from", freeze.from_), ("until", freeze.until)):
+        if not parse_timestamp(text):
+            raise InputError(f"{text[:32]!r} is not a time", path=f"{path}.{name}", remedy="write it in RFC 3339")

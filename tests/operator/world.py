@@ -1,0 +1,389 @@
+"""A fleet without a cluster: nodes that load drivers, fail, reset and reboot, and the objects of the operator.
+
+It plays what API server, kubelets, DaemonSets and node agents would do, on a clock that the test advances.
+`Operator` in `play.py` decides on it; `judge.py` watches every write.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from windlass.model.convert import convert
+from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
+from windlass.model.names.windlass import DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION, NODE_REQUEST_ANNOTATION
+from windlass.model.node import Taint
+from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
+from windlass.operator.decide.owners import DRIVER_COMPONENT
+from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
+from windlass.operator.kinds.codec import STRUCTS
+from windlass.operator.kinds.fleet_change import FleetChange
+from windlass.operator.kinds.gpu_node import GPUNode
+from windlass.operator.kinds.gpu_repair import GPURepair
+from windlass.operator.kinds.gpu_stack import GPUStack
+from windlass.operator.observed import GateReading, NodeInfo, NodeView, Observed, PodView
+from windlass.operator.writes import (
+    ApplyDaemonSet,
+    CallTicketHook,
+    CreateObject,
+    DeleteDaemonSet,
+    EvictPods,
+    PatchNode,
+    PutNodeCondition,
+    PutStatus,
+    Write,
+)
+
+START = 1_800_000_000
+LOAD_SECONDS, RESET_SECONDS, REBOOT_SECONDS, VALIDATE_SECONDS = 40, 10, 120, 5
+
+
+@dataclass
+class Fault:
+    report: DeviceFaultReport
+    heals_by: str = "reset"
+    """reset, reboot, or nothing."""
+
+
+@dataclass
+class SimNode:
+    name: str
+    gpus: int = 8
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False
+    is_ready: bool = True
+    boot: int = 1
+    uid: str = ""
+    loaded: str = ""
+    loading: str = ""
+    bad_versions: frozenset[str] = frozenset()
+    """Drivers that never load here."""
+    faults: dict[int, Fault] = field(default_factory=dict)
+    answer: NodeAnswer | None = None
+    handled: str = ""
+    condition: str = ""
+    version: int = 1
+
+    @property
+    def held(self) -> set[int]:
+        return {int(part) for part in self.annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if part}
+
+    @property
+    def allocatable(self) -> int:
+        return 0 if not self.loaded or not self.is_ready else self.gpus - len(self.held | self.faults.keys())
+
+    def view(self) -> NodeView:
+        labels = dict(self.labels)
+        if self.loaded:
+            labels |= {
+                DRIVER_VERSION_LABEL: self.loaded,
+                GPU_PRODUCT_LABEL: "NVIDIA-H100-80GB-HBM3",
+                GPU_COUNT_LABEL: str(self.gpus),
+            }
+        return NodeView(
+            name=self.name,
+            uid=self.uid,
+            version=str(self.version),
+            labels=labels,
+            annotations={**self.annotations, "windlass.dev/devices-layout": "[]"},
+            taints=self.taints,
+            unschedulable=self.unschedulable,
+            is_ready=self.is_ready,
+            info=NodeInfo(boot_id=f"boot-{self.boot}", container_runtime_version="containerd://2.4.2"),
+            gpu_capacity=self.gpus if self.loaded else 0,
+            gpu_allocatable=self.allocatable,
+            faults=tuple(fault.report for _, fault in sorted(self.faults.items())),
+            held=frozenset(self.held),
+            request=decode_request(self.annotations.get(NODE_REQUEST_ANNOTATION, "")),
+            answer=self.answer,
+            gpu_ready_condition=self.condition,
+        )
+
+
+class World:
+    def __init__(self) -> None:
+        self.now = START
+        self.nodes: dict[str, SimNode] = {}
+        self.objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
+        self.pods: dict[str, PodView] = {}
+        self.daemon_sets: dict[str, str] = {}
+        self.tickets: list[str] = []
+        self.readings: Callable[[World, str, str], GateReading | None] = lambda world, change, gate: None
+        self.on_loaded: Callable[[World, SimNode], None] = lambda world, node: None
+        self.reschedules = True
+        """Whether evicted pods come back on other nodes."""
+        self.protected: set[str] = set()
+        """Pods that a PodDisruptionBudget keeps."""
+        self._events: list[tuple[int, int, Callable[[], None]]] = []
+        self._serial = 0
+        self._views: dict[str, tuple[int, NodeView]] = {}
+
+    # what is there
+
+    def add_node(self, name: str, **fields: Any) -> SimNode:
+        node = self.nodes[name] = SimNode(name, uid=f"uid-{name}", **fields)
+        return node
+
+    def add(self, kind: str, name: str, spec: dict[str, Any]) -> Any:
+        self._serial += 1
+        metadata = {
+            "name": name,
+            "uid": f"{kind}-{name}-{self._serial}",
+            "resourceVersion": "1",
+            "generation": 1,
+            "creationTimestamp": f"2027-01-01T00:00:{self._serial % 60:02d}Z",
+        }
+        obj = self.objects[kind][name] = convert({"metadata": metadata, "spec": spec}, STRUCTS[kind])
+        return obj
+
+    def put_spec(self, kind: str, name: str, **fields: Any) -> None:
+        """A person changes the spec."""
+        known = self.objects[kind][name]
+        spec = msgspec.to_builtins(known.spec) | fields
+        generation = known.metadata.generation + 1
+        metadata = msgspec.structs.replace(
+            known.metadata, generation=generation, resource_version=str(int(known.metadata.resource_version) + 1)
+        )
+        whole = convert({"spec": spec}, STRUCTS[kind])
+        self.objects[kind][name] = msgspec.structs.replace(known, spec=whole.spec, metadata=metadata)  # type: ignore[attr-defined]
+
+    def change(self, name: str) -> FleetChange:
+        found: FleetChange = self.objects["FleetChange"][name]
+        return found
+
+    def repair(self, name: str) -> GPURepair:
+        found: GPURepair = self.objects["GPURepair"][name]
+        return found
+
+    def gpu_node(self, name: str) -> GPUNode:
+        found: GPUNode = self.objects["GPUNode"][name]
+        return found
+
+    def stack(self, name: str) -> GPUStack:
+        found: GPUStack = self.objects["GPUStack"][name]
+        return found
+
+    def observe(self) -> Observed:
+        by_node: dict[str, list[PodView]] = {}
+        for pod in self.pods.values():
+            by_node.setdefault(pod.node, []).append(pod)
+        for name, node in self.nodes.items():
+            driver = self._driver_pod(node)
+            if driver is not None:
+                by_node.setdefault(name, []).append(driver)
+        readings = {}
+        for change in self.objects["FleetChange"].values():
+            for gate in change.spec.gates:
+                reading = self.readings(self, change.name, gate.name)
+                if reading is not None:
+                    readings[change.name, gate.name] = reading
+        return Observed(
+            stacks=tuple(self.objects["GPUStack"].values()),
+            nodes={name: self._view(node) for name, node in self.nodes.items()},
+            gpu_nodes=dict(self.objects["GPUNode"]),
+            changes=tuple(self.objects["FleetChange"].values()),
+            repairs=tuple(self.objects["GPURepair"].values()),
+            pods={name: tuple(pods) for name, pods in by_node.items()},
+            daemon_sets=dict(self.daemon_sets),
+            readings=readings,
+            refusals=dict.fromkeys(self.protected, "Cannot evict pod as it would violate the pod's disruption budget."),
+        )
+
+    def _view(self, node: SimNode) -> NodeView:
+        known = self._views.get(node.name)
+        if known is None or known[0] != node.version:
+            known = self._views[node.name] = node.version, node.view()
+        return known[1]
+
+    def _driver_pod(self, node: SimNode) -> PodView | None:
+        revision = node.labels.get(DRIVER_REVISION_LABEL, "")
+        if not revision or revision not in self.daemon_sets.values():
+            return None
+        labels = {
+            "app.kubernetes.io/name": "windlass",
+            "app.kubernetes.io/component": DRIVER_COMPONENT,
+            DRIVER_REVISION_LABEL: revision,
+        }
+        is_up = node.loaded == revision
+        return PodView(
+            key=f"windlass-node/driver-{node.name}",
+            node=node.name,
+            labels=labels,
+            owner_kind="DaemonSet",
+            is_ready=is_up,
+        )
+
+    # what is written
+
+    def apply(self, write: Write) -> bool:
+        """Whether it took effect; a write on an old version does not."""
+        match write:
+            case CreateObject(kind, name, body):
+                if name in self.objects[kind]:
+                    return False
+                self.add(kind, name, body.get("spec", {}))
+            case PutStatus(kind, name, version, status):
+                known = self.objects[kind][name]
+                if known.metadata.resource_version != version:
+                    return False
+                metadata = msgspec.structs.replace(known.metadata, resource_version=str(int(version) + 1))
+                self.objects[kind][name] = msgspec.structs.replace(known, status=status, metadata=metadata)
+            case PatchNode():
+                return self._patch_node(write)
+            case PutNodeCondition(name, status, _, _):
+                self.nodes[name].condition = status
+                self.nodes[name].version += 1
+            case EvictPods(pods, _):
+                if self.protected.isdisjoint(key for key, _ in pods):
+                    for key, _ in pods:
+                        self._evict(key)
+                else:
+                    return False
+            case ApplyDaemonSet(name, body):
+                self.daemon_sets.setdefault(name, body["spec"]["template"]["metadata"]["labels"][DRIVER_REVISION_LABEL])
+                for node in self.nodes.values():
+                    self._reload(node)
+            case DeleteDaemonSet(name, _):
+                self.daemon_sets.pop(name, None)
+            case CallTicketHook(name, key, _, _):
+                if key not in self.tickets:
+                    self.tickets.append(key)
+                known = self.objects["GPURepair"][name]
+                status = msgspec.structs.replace(
+                    known.status, ticket=msgspec.structs.replace(known.status.ticket, state="Called")
+                )
+                self.objects["GPURepair"][name] = msgspec.structs.replace(known, status=status)
+        return True
+
+    def _patch_node(self, write: PatchNode) -> bool:
+        node = self.nodes[write.name]
+        if str(node.version) != write.version:
+            return False
+        for target, changes in ((node.labels, write.labels), (node.annotations, write.annotations)):
+            for key, value in changes.items():
+                if value is None:
+                    target.pop(key, None)
+                else:
+                    target[key] = value
+        if write.taints is not None:
+            node.taints = write.taints
+        node.version += 1
+        if MIG_CONFIG_LABEL in write.labels:
+            self.later(LOAD_SECONDS, partial(self._finish_mig, node))
+        self._reload(node)
+        self._obey(node)
+        return True
+
+    # what nodes do
+
+    def later(self, seconds: int, act: Callable[[], None]) -> None:
+        self._serial += 1
+        heapq.heappush(self._events, (self.now + seconds, self._serial, act))
+
+    @property
+    def next_event(self) -> int | None:
+        return self._events[0][0] if self._events else None
+
+    def advance_to(self, moment: int) -> None:
+        while self._events and self._events[0][0] <= moment:
+            at, _, act = heapq.heappop(self._events)
+            self.now = max(self.now, at)
+            act()
+        self.now = max(self.now, moment)
+
+    def _reload(self, node: SimNode) -> None:
+        """The DaemonSet's pod of another revision unloads the driver, and loads its own."""
+        revision = node.labels.get(DRIVER_REVISION_LABEL, "")
+        if revision in (node.loaded, node.loading) or revision not in self.daemon_sets.values():
+            return
+        node.loaded, node.loading = "", revision
+        node.version += 1
+        assert not any(pod.node == node.name for pod in self.pods.values()), "a driver was exchanged under a pod"
+
+        def finish() -> None:
+            if node.loading == revision and node.labels.get(DRIVER_REVISION_LABEL) == revision:
+                node.loading = ""
+                if revision not in node.bad_versions:
+                    node.loaded = revision
+                    self.on_loaded(self, node)
+                else:
+                    node.loading = revision  # for ever
+                node.version += 1
+
+        self.later(LOAD_SECONDS, finish)
+
+    def _finish_mig(self, node: SimNode) -> None:
+        node.labels[MIG_CONFIG_STATE_LABEL] = "success"
+        node.version += 1
+
+    def _obey(self, node: SimNode) -> None:
+        """The agent's part."""
+        request = decode_request(node.annotations.get(NODE_REQUEST_ANNOTATION, ""))
+        if request is None or request.id == node.handled:
+            return
+        node.handled = request.id
+        seconds = {"reset": RESET_SECONDS, "reboot": REBOOT_SECONDS, "validate": VALIDATE_SECONDS}[request.action]
+
+        def finish() -> None:
+            if request.action == "reboot":
+                node.boot += 1
+                self.heal(node.name, "reset", "reboot")
+            elif request.action == "reset":
+                assert not any(pod.node == node.name and request.device in pod.devices for pod in self.pods.values()), (
+                    "a GPU was reset under a pod"
+                )
+                self.heal(node.name, "reset", device=request.device)
+            is_ill = any(request.device in (-1, device) for device in node.faults)
+            state = "Failed" if request.action == "validate" and is_ill else "Done"
+            node.answer = NodeAnswer(request.id, state)
+            node.version += 1
+
+        self.later(seconds, finish)
+
+    def fail_gpu(
+        self, name: str, device: int, fault: str = "Xid 79", action: str = "reset", heals_by: str = "reset"
+    ) -> None:
+        node = self.nodes[name]
+        node.faults[device] = Fault(DeviceFaultReport(device, fault, action), heals_by)
+        node.version += 1
+        for pod in [pod for pod in self.pods.values() if pod.node == name and device in pod.devices]:
+            self._evict(pod.key)
+
+    def heal(self, name: str, *ways: str, device: int = -1) -> None:
+        node = self.nodes[name]
+        node.faults = {
+            index: fault
+            for index, fault in node.faults.items()
+            if (ways and fault.heals_by not in ways) or device not in (-1, index)
+        }
+        node.version += 1
+
+    # pods
+
+    def add_pod(self, key: str, node: str, devices: set[int], gang: str = "") -> None:
+        self.pods[key] = PodView(
+            key=key, uid=f"uid-{key}-{self.now}", node=node, gpus=len(devices), devices=frozenset(devices), gang=gang
+        )
+
+    def _evict(self, key: str) -> None:
+        pod = self.pods.pop(key, None)
+        if pod is not None and self.reschedules:
+            self.later(5, lambda: self._place(pod))
+
+    def _place(self, pod: PodView) -> None:
+        for node in self.nodes.values():
+            if node.taints or node.unschedulable or node.allocatable < pod.gpus:
+                continue
+            used = {device for other in self.pods.values() if other.node == node.name for device in other.devices}
+            free = [d for d in range(node.gpus) if d not in used | node.held | node.faults.keys()]
+            if len(free) >= pod.gpus:
+                self.add_pod(pod.key, node.name, set(free[: pod.gpus]), pod.gang)
+                return
+        self.later(30, lambda: self._place(pod))
