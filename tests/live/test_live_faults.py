@@ -56,11 +56,11 @@ def test_a_leader_killed_between_the_binds_of_a_gang(api: Api, start: Start) -> 
     members = gang("g", size)
     refuse_binds(api, [one["metadata"]["name"] for one in members[first_half:]])
     api.create(*members)
-    until(lambda: len(bound(api, "g")) == first_half, 60, first.last_lines())
+    until(lambda: len(bound(api, "g")) == first_half, 60, first.last_lines)
     first.kill()
     assert len(bound(api, "g")) == first_half, "it died with the gang half bound"
     allow_binds(api)
-    until(lambda: second.leads, 60, second.last_lines())
+    until(lambda: second.leads, 60, second.last_lines)
     until(lambda: whole(api, "g", size), 60, f"the follower completes the gang\n{second.last_lines()}")
     assert not overbooked(api)
     api.create(pod("later", 8))
@@ -77,7 +77,7 @@ def test_a_leader_that_was_stopped_for_longer_than_its_lease(api: Api, start: St
     until(lambda: whole(api, "g", 3), 60, f"the follower leads\n{second.last_lines()}")
     first.send(signal.SIGCONT)
     api.create(*(pod(f"p{i}", 4) for i in range(4)))
-    until(lambda: len(bound(api, "p")) == 2, 30, second.last_lines())
+    until(lambda: len(bound(api, "p")) == 2, 30, second.last_lines)
     until(lambda: len(scheduled(api)) == 5)
     time.sleep(2 * LEASE_SECONDS)
     assert not overbooked(api)
@@ -101,7 +101,7 @@ def test_the_api_server_is_away_for_half_a_minute(api: Api, start: Start, contro
     time.sleep(30)
     control_plane.apiserver.start()
     api.create(*gang("after", 3))
-    until(lambda: whole(api, "after", 3), 60, one.last_lines())
+    until(lambda: whole(api, "after", 3), 60, one.last_lines)
     assert whole(api, "before", 3)
     assert not overbooked(api)
     assert one.process.poll() is None
@@ -118,7 +118,7 @@ def test_watches_that_are_too_old(api: Api, start: Start, control_plane: Control
     api.delete(f"{PODS}/before-0", gracePeriodSeconds=0)
     api.delete(f"{PODS}/before-1", gracePeriodSeconds=0)
     api.create(*gang("after", 4))
-    until(lambda: whole(api, "after", 4), 60, one.last_lines())
+    until(lambda: whole(api, "after", 4), 60, one.last_lines)
     assert not overbooked(api)
 
 
@@ -145,7 +145,7 @@ def test_a_node_disappears_while_a_gang_is_being_bound(api: Api, start: Start) -
     for each in again:
         until(lambda name=each["metadata"]["name"]: not api.exists(f"{PODS}/{name}"))
     api.create(*again)
-    until(lambda: whole(api, "g", 10), 60, one.last_lines())
+    until(lambda: whole(api, "g", 10), 60, one.last_lines)
     assert lost not in bound(api, "g").values()
     assert not overbooked(api)
 
@@ -158,7 +158,7 @@ def test_pods_deleted_while_they_are_being_bound(api: Api, start: Start) -> None
         api.create(pod(name, 1))
         if int(name[1:]) % 2:
             api.delete(f"{PODS}/{name}", gracePeriodSeconds=0)
-    until(lambda: len(bound(api, "p")) == 20, 30, one.last_lines())
+    until(lambda: len(bound(api, "p")) == 20, 30, one.last_lines)
     api.create(*(pod(f"q{i:02}", 1) for i in range(20)))
     until(lambda: len(bound(api, "q")) == 20, 30, "what the deleted ones would have taken is free")
     assert not overbooked(api)
@@ -233,7 +233,7 @@ def test_an_eviction_that_a_budget_refuses_leaves_the_victims_whole(api: Api, st
     )
     one = start("one", "--no-leader-elect")
     api.create(job("low", 4, 2))
-    until(lambda: whole(api, "low", 4), 60, one.last_lines())
+    until(lambda: whole(api, "low", 4), 60, one.last_lines)
     budget = {
         "apiVersion": "policy/v1",
         "kind": "PodDisruptionBudget",
@@ -249,7 +249,7 @@ def test_an_eviction_that_a_budget_refuses_leaves_the_victims_whole(api: Api, st
         assert whole(api, "low", 4), "nobody goes while the budget refuses"
         time.sleep(0.5)
     api.delete(path)
-    until(lambda: whole(api, "high", 1), 60, one.last_lines())
+    until(lambda: whole(api, "high", 1), 60, one.last_lines)
     assert not bound(api, "low")
 
 
@@ -260,17 +260,17 @@ def test_an_object_that_cannot_be_read_blocks_its_node_and_nothing_else(api: Api
     api.create(odd)
     one = start("one", "--no-leader-elect")
     api.create(*(pod(f"p{i}", 4) for i in range(3)))
-    until(lambda: len(bound(api, "p")) == 2, 30, one.last_lines())
+    until(lambda: len(bound(api, "p")) == 2, 30, one.last_lines)
     assert set(bound(api, "p").values()) == {"n1"}
     events = "/apis/events.k8s.io/v1/namespaces/default/events"
-    told = until(lambda: [each for each in api.items(events) if each["reason"] == "Unreadable"], 30, one.last_lines())
+    told = until(lambda: [each for each in api.items(events) if each["reason"] == "Unreadable"], 30, one.last_lines)
     assert [(each["regarding"]["name"], "series" in each) for each in told] == [("odd", False)]
     assert "gpu-fraction" in told[0]["note"], "the path says what can't be read"
     uid = api.get(f"{PODS}/odd")["metadata"]["uid"]
     assert told[0]["regarding"]["uid"] == uid, "whoever describes the pod finds it"
     api.patch(f"{PODS}/odd", {"metadata": {"labels": {"changed": "yes"}}})
     api.create(pod("p9", 0))
-    until(lambda: bound(api, "p9"), 30, one.last_lines())
+    until(lambda: bound(api, "p9"), 30, one.last_lines)
     assert one.log.read_text().count("default/odd can't be read") == 1, "once is enough"
     api.delete(f"{PODS}/odd", gracePeriodSeconds=0)
     until(lambda: len(bound(api, "p")) == 4, 30, "its node is free again")

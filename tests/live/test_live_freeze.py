@@ -134,7 +134,7 @@ def test_waiting_pods_are_handed_to_kube_scheduler_and_back(
     scheduler.start()
     try:
         api.create(*(pod(f"meanwhile-{number}", 2) for number in range(8)))
-        until(lambda: len(bound(api, "meanwhile-")) == 8, 60, scheduler.last_lines())
+        until(lambda: len(bound(api, "meanwhile-")) == 8, 60, scheduler.last_lines)
         events = api.items("/apis/events.k8s.io/v1/namespaces/default/events")
         by = {
             event["regarding"]["name"]: event.get("reportingController") or event["deprecatedSource"]["component"]

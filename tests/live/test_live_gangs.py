@@ -114,4 +114,4 @@ def test_a_gang_that_stays_incomplete_is_evicted_whole(cluster: Cluster, kubelet
         api.delete("/api/v1/namespaces/default/pods/g-0", gracePeriodSeconds=0)
         until(lambda: not bound(api, "g"), 60, f"the rest is evicted\n{one.last_lines()}")
         api.create(*gang("next", 3))
-        until(lambda: len(bound(api, "next")) == 3, 30, one.last_lines())
+        until(lambda: len(bound(api, "next")) == 3, 30, one.last_lines)

@@ -106,21 +106,21 @@ def test_gates_are_lifted_where_there_is_nothing_to_suspend(
     leaders = {"size": 2, "workerTemplate": template(1)}
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(gated("plain"))
-        until(lambda: bound(api) == {"plain": "n0"}, 60, one.last_lines())
+        until(lambda: bound(api) == {"plain": "n0"}, 60, one.last_lines)
         group = [gated(f"group-{i}", labels={"kueue.x-k8s.io/pod-group-name": "g"}) for i in range(2)]
         for each in group:
             each["metadata"]["annotations"] = {"kueue.x-k8s.io/pod-group-total-count": "2"}
         api.create(group[0])
         (lws,) = api.create(owner("LeaderWorkerSet", "lws", {"replicas": 2, "leaderWorkerTemplate": leaders}))
         api.create(*lws_group(lws, 0), *lws_group(lws, 1))
-        until(lambda: len(bound(api, "lws")) == 2, 60, one.last_lines())
+        until(lambda: len(bound(api, "lws")) == 2, 60, one.last_lines)
         assert not bound(api, "group"), "half a group is let through by nobody"
         (waiting,) = [number for number in (0, 1) if not bound(api, f"lws-{number}")]
         api.create(group[1])
-        until(lambda: all(reasons(api, f"lws-{waiting}", "group")), 60, one.last_lines())
+        until(lambda: all(reasons(api, f"lws-{waiting}", "group")), 60, one.last_lines)
         assert len(bound(api)) == 3, "one GPU is left of the quota, and both want two"
         api.delete("/api/v1/namespaces/default/pods/plain", gracePeriodSeconds=0)
-        until(lambda: len(bound(api)) == 4, 60, one.last_lines())
+        until(lambda: len(bound(api)) == 4, 60, one.last_lines)
         last = (len(bound(api, f"lws-{waiting}")), len(bound(api, "group")))
         assert sorted(last) == [0, 2], "whole or not at all"
 
@@ -155,11 +155,11 @@ def test_a_group_that_comes_pod_by_pod_is_completed_before_another_begins(
         each["metadata"]["labels"][LWS_NAME] = lws["metadata"]["name"]
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(leader)
-        until(lambda: bound(api, "lws-0"), 60, one.last_lines())
+        until(lambda: bound(api, "lws-0"), 60, one.last_lines)
         api.create(*others)
-        until(lambda: all(reasons(api, "lws-1")), 60, one.last_lines())
+        until(lambda: all(reasons(api, "lws-1")), 60, one.last_lines)
         api.create(worker)
-        until(lambda: len(bound(api, "lws-0")) == 2, 60, one.last_lines())
+        until(lambda: len(bound(api, "lws-0")) == 2, 60, one.last_lines)
         assert not bound(api, "lws-1"), "one GPU is left of the quota"
 
 
@@ -199,9 +199,9 @@ def test_a_group_without_a_workload_remembers_that_it_had_to_go(
 
 def play_evictions(api: Api, one: Replica, path: str) -> None:
     api.create(*(member(f"m{i}", "g") for i in range(2)))
-    until(lambda: len(bound(api, "m")) == 2, 60, one.last_lines())
+    until(lambda: len(bound(api, "m")) == 2, 60, one.last_lines)
     api.create(job("urgent", 1, 8, "high"))
-    until(lambda: len(bound(api, "urgent")) == 1, 60, one.last_lines())
+    until(lambda: len(bound(api, "urgent")) == 1, 60, one.last_lines)
     assert not pods(api, "m"), "its pods went whole"
     assert annotations(api, path)["windlass.dev/evictions"] == "1"
     assert "windlass.dev/requeued-at" not in annotations(api, path)
@@ -209,6 +209,6 @@ def play_evictions(api: Api, one: Replica, path: str) -> None:
     until(lambda: not pods(api, "urgent"), 60)
     api.patch(path, {"metadata": {"annotations": {"windlass.dev/duration": "1s"}}})
     api.create(*(member(f"again{i}", "g") for i in range(2)))
-    until(lambda: "windlass.dev/requeued-at" in annotations(api, path), 60, one.last_lines())
+    until(lambda: "windlass.dev/requeued-at" in annotations(api, path), 60, one.last_lines)
     until(lambda: not pods(api, "again"), 60, "its time was over")
     assert annotations(api, path)["windlass.dev/evictions"] == "1", "that was for nobody's sake"

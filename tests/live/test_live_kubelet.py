@@ -25,9 +25,9 @@ def test_gpus_are_used_and_freed(control_plane: ControlPlane, real_node: RealNod
     api.patch(f"/api/v1/nodes/{real_node.name}/status", {"status": room})
     with replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(sleeper("first", 3, 5))
-        until(lambda: pods(api)["first"]["status"].get("phase") == "Running", 60, one.last_lines())
+        until(lambda: pods(api)["first"]["status"].get("phase") == "Running", 60, one.last_lines)
         api.create(sleeper("second", 3, 1))
-        until(lambda: condition(pods(api)["second"]).get("reason") == "Unschedulable", 30, one.last_lines())
+        until(lambda: condition(pods(api)["second"]).get("reason") == "Unschedulable", 30, one.last_lines)
         until(lambda: pods(api)["first"]["status"]["phase"] == "Succeeded", 60)
-        until(lambda: pods(api)["second"]["status"]["phase"] == "Succeeded", 60, one.last_lines())
+        until(lambda: pods(api)["second"]["status"]["phase"] == "Succeeded", 60, one.last_lines)
         assert pods(api)["second"]["spec"]["nodeName"] == real_node.name

@@ -74,7 +74,7 @@ def beside(plane: ControlPlane, log: Path, *arguments: str) -> Replica:
     """A replica that has seen that Kueue is there."""
     one = Replica(plane.kubeconfig, log, "--no-leader-elect", *arguments)
     one.wait_ready()
-    until(lambda: "Kueue is live and decides on quota" in one.log.read_text(), 60, one.last_lines())
+    until(lambda: "Kueue is live and decides on quota" in one.log.read_text(), 60, one.last_lines)
     return one
 
 
@@ -143,7 +143,7 @@ def test_a_cohort_is_taken_over_whole_under_load_and_given_back(
     api.create(*(queued(f"left-{number}", "left") for number in range(3)))
     alone = beside(control_plane, tmp_path / "alone.log", "--take-over=left")
     try:
-        until(lambda: refusals(api, "left"), 60, alone.last_lines())
+        until(lambda: refusals(api, "left"), 60, alone.last_lines)
         assert "cohort shared also has ClusterQueue right, which Kueue keeps" in refusals(api, "left")[0]
         assert is_suspended(api, "left-0"), "Kueue holds it, and Windlass leaves it alone"
     finally:
@@ -154,7 +154,7 @@ def test_a_cohort_is_taken_over_whole_under_load_and_given_back(
     both = beside(control_plane, tmp_path / "both.log", "--take-over=left", "--take-over=right")
     try:
         finish_jobs(api)
-        until(lambda: any(admitted(api, f"left-{number}") for number in range(3)), 60, both.last_lines())
+        until(lambda: any(admitted(api, f"left-{number}") for number in range(3)), 60, both.last_lines)
         assert not refusals(api, "right")
     finally:
         both.stop()

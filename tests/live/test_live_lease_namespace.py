@@ -21,7 +21,7 @@ def test_whoever_may_create_namespaces_gets_it(control_plane: ControlPlane, tmp_
     assert not api.exists(NAMESPACE)
     api.create(node("n0", {GPU: "8"}), pod("p"))
     with FakeKubelet(api), replica(control_plane.kubeconfig, tmp_path / "log", "--lease-seconds=3") as one:
-        until(lambda: bound(api, "p"), 60, one.last_lines())
+        until(lambda: bound(api, "p"), 60, one.last_lines)
     assert api.exists(NAMESPACE)
 
 

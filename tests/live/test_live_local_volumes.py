@@ -49,13 +49,13 @@ def test_a_volume_on_the_node_is_kept_for_the_claim(control_plane: ControlPlane,
         until(lambda path=path: (api.get(path).get("status") or {}).get("phase") == "Available", 60, path)
     with FakeKubelet(api), replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(*with_claim("pinned", nodeSelector={HOST: "n2"}))
-        until(lambda: bound(api) == {"pinned": "n2"}, 60, one.last_lines())
+        until(lambda: bound(api) == {"pinned": "n2"}, 60, one.last_lines)
         api.create(*with_claim("a"), *with_claim("b"))
-        until(lambda: len(bound(api)) == 3, 60, one.last_lines())
+        until(lambda: len(bound(api)) == 3, 60, one.last_lines)
         claims = "/api/v1/namespaces/default/persistentvolumeclaims"
         given = {name: api.get(f"{claims}/{name}")["spec"]["volumeName"] for name in bound(api)}
         assert {name: disks[disk] for name, disk in given.items()} == bound(api), "each has the disk of its node"
         api.create(*with_claim("late"))
-        told = until(lambda: condition(pods(api)["late"]).get("message"), 60, one.last_lines())
+        told = until(lambda: condition(pods(api)["late"]).get("message"), 60, one.last_lines)
         assert "find available persistent volumes" in told
         assert "late" not in bound(api)

@@ -42,24 +42,24 @@ def test_victims_leave_before_the_pod_comes(cluster: Cluster, kubelets: Kubelets
     api.create(priority_class("low", 10), priority_class("high", 1000), node("n0", {GPU: "8"}))
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(victim("secret-a"), victim("secret-b"), pod("same", 8, priorityClassName="low"))
-        until(lambda: len(bound(api, "secret")) == 2, 60, one.last_lines())
-        until(lambda: condition(pods(api)["same"]).get("reason") == "Unschedulable", 60, one.last_lines())
+        until(lambda: len(bound(api, "secret")) == 2, 60, one.last_lines)
+        until(lambda: condition(pods(api)["same"]).get("reason") == "Unschedulable", 60, one.last_lines)
         api.create(pod("urgent", 8, priorityClassName="high"))
-        until(lambda: leaving(api) == {"secret-a", "secret-b"}, 60, one.last_lines())
-        urgent = until(lambda: told_to_wait(api), 60, one.last_lines())
+        until(lambda: leaving(api) == {"secret-a", "secret-b"}, 60, one.last_lines)
+        urgent = until(lambda: told_to_wait(api), 60, one.last_lines)
         assert urgent["status"]["nominatedNodeName"] == "n0"
         assert "secret" not in condition(urgent)["message"], "whose place it gets is nobody's business"
         for name in leaving(api):
             target = condition(pods(api)[name], "DisruptionTarget")
             assert (target["status"], target["reason"]) == ("True", "EvictionByEvictionAPI")
-        until(lambda: preempted(api) == {"secret-a", "secret-b"}, 60, one.last_lines())
+        until(lambda: preempted(api) == {"secret-a", "secret-b"}, 60, one.last_lines)
         let_go(api, "secret-a")
         deadline = time.monotonic() + 3
         while time.monotonic() < deadline:
             assert not bound(api, "urgent"), "half of its place is still taken"
             time.sleep(0.2)
         let_go(api, "secret-b")
-        until(lambda: bound(api) == {"urgent": "n0"}, 60, one.last_lines())
+        until(lambda: bound(api) == {"urgent": "n0"}, 60, one.last_lines)
         assert not bound(api, "same"), "nobody made way for its equal"
 
 

@@ -142,13 +142,13 @@ def test_a_workload_keeps_in_step_with_its_job(cluster: Cluster, kubelets: Kubel
     jobs = "/apis/batch/v1/namespaces/default/jobs"
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(job("first", 1, 4))
-        until(lambda: bound(api, "first"), 60, one.last_lines())
+        until(lambda: bound(api, "first"), 60, one.last_lines)
         grows = job("grows", 1, 8)
         del grows["spec"]["completions"]
         api.create(grows)
-        until(lambda: workload(api, "grows"), 60, one.last_lines())
+        until(lambda: workload(api, "grows"), 60, one.last_lines)
         api.patch(f"{jobs}/grows", {"spec": {"parallelism": 2}})
-        until(lambda: workload(api, "grows")["spec"]["podSets"][0]["count"] == 2, 60, one.last_lines())
+        until(lambda: workload(api, "grows")["spec"]["podSets"][0]["count"] == 2, 60, one.last_lines)
         assert not admitted(api, "grows"), "sixteen are more than there is"
         api.delete(f"{jobs}/grows", propagationPolicy="Background")
 
@@ -177,14 +177,14 @@ def test_a_queue_that_is_drained(cluster: Cluster, kubelets: Kubelets, tmp_path:
     queue = f"{KUEUE}/clusterqueues/team"
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(job("first", 1, 4))
-        until(lambda: bound(api, "first"), 60, one.last_lines())
+        until(lambda: bound(api, "first"), 60, one.last_lines)
         api.patch(queue, {"spec": {"stopPolicy": "HoldAndDrain"}})
-        until(lambda: not bound(api, "first"), 60, one.last_lines())
+        until(lambda: not bound(api, "first"), 60, one.last_lines)
         until(lambda: condition(workload(api, "first"), "Evicted") == ("True", "ClusterQueueStopped"))
         assert condition(workload(api, "first"), "Preempted") == ("", "")
-        until(lambda: condition(api.get(queue), "Active") == ("False", "Stopped"), 60, one.last_lines())
+        until(lambda: condition(api.get(queue), "Active") == ("False", "Stopped"), 60, one.last_lines)
         api.patch(queue, {"spec": {"stopPolicy": "None"}})
-        until(lambda: bound(api, "first"), 60, one.last_lines())
+        until(lambda: bound(api, "first"), 60, one.last_lines)
 
 
 def test_a_job_that_its_namespaces_quota_forbids_is_not_admitted(
@@ -214,4 +214,4 @@ def test_a_job_that_its_namespaces_quota_forbids_is_not_admitted(
         assert any("ResourceQuota of its namespace" in text for text in said)
         api.delete("/apis/batch/v1/namespaces/default/jobs/slim", propagationPolicy="Background")
         api.patch(path, {"spec": {"hard": {f"requests.{GPU}": "8"}}})
-        until(lambda: len(bound(api, "wide")) == 4, 60, one.last_lines())
+        until(lambda: len(bound(api, "wide")) == 4, 60, one.last_lines)

@@ -124,10 +124,10 @@ def test_a_bind_that_a_policy_forbids(api: Api, control_plane: ControlPlane, tmp
         replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect") as one,
     ):
         api.create(*(pod(f"p{i}", 8) for i in range(2)))
-        until(lambda: list(bound(api, "p").values()) == ["n1"], 30, one.last_lines())
+        until(lambda: list(bound(api, "p").values()) == ["n1"], 30, one.last_lines)
         (waits,) = {"p0", "p1"} - set(bound(api))
 
         def message() -> str:
             return str(condition(api.get(f"{PODS}/{waits}")).get("message", ""))
 
-        until(lambda: "binding it to n0 was refused" in message(), 60, one.last_lines())
+        until(lambda: "binding it to n0 was refused" in message(), 60, one.last_lines)

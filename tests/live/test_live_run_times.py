@@ -54,7 +54,7 @@ def test_the_next_leader_plans_with_what_the_last_one_saw(cluster: Cluster, kube
             run_and_end(api, kubelet, "c")
             until(lambda: counted(api) == 103, 90, f"it is added\n{second.last_lines()}")
             api.create(pod("long", 8, labels=QUEUE))
-            until(lambda: bound(api, "long"), 60, second.last_lines())
+            until(lambda: bound(api, "long"), 60, second.last_lines)
             api.create(pod("next", 8, labels=QUEUE))
 
             def said() -> str:

@@ -54,7 +54,7 @@ def test_a_template_is_changed_by_admission_and_restored(cluster: Cluster, kubel
     api.create(partial)
     written = spec_of(api, "train")
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
-        until(lambda: len(bound(api, "train")) == 8, 60, one.last_lines())
+        until(lambda: len(bound(api, "train")) == 8, 60, one.last_lines)
         running = spec_of(api, "train")
         assert (running["parallelism"], running["completions"]) == (8, 12)
         template = running["template"]["spec"]
@@ -77,15 +77,15 @@ def test_jobs_change_their_size(cluster: Cluster, kubelets: Kubelets, tmp_path: 
         del tree["spec"]["completions"]
     api.create(elastic, plain)
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
-        until(lambda: (len(bound(api, "elastic")), len(bound(api, "plain"))) == (2, 4), 60, one.last_lines())
+        until(lambda: (len(bound(api, "elastic")), len(bound(api, "plain"))) == (2, 4), 60, one.last_lines)
         first = set(bound(api, "elastic"))
         api.patch(f"{JOBS}/elastic", {"spec": {"parallelism": 5}})
         until(lambda: len(bound(api, "elastic")) == 4, 60, f"all that there is quota for\n{one.last_lines()}")
         assert admitted(api, "elastic") == 4
         assert first < set(bound(api, "elastic"))
         api.patch(f"{JOBS}/plain", {"spec": {"parallelism": 1}})
-        until(lambda: (admitted(api, "plain"), len(bound(api, "elastic"))) == (1, 5), 60, one.last_lines())
+        until(lambda: (admitted(api, "plain"), len(bound(api, "elastic"))) == (1, 5), 60, one.last_lines)
         before = {pod["metadata"]["uid"] for pod in pods(api, "plain").values()}
         api.patch(f"{JOBS}/plain", {"spec": {"parallelism": 3}})
-        until(lambda: (admitted(api, "plain"), len(bound(api, "plain"))) == (3, 3), 60, one.last_lines())
+        until(lambda: (admitted(api, "plain"), len(bound(api, "plain"))) == (3, 3), 60, one.last_lines)
         assert not before & {pod["metadata"]["uid"] for pod in pods(api, "plain").values()}

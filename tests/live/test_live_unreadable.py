@@ -25,10 +25,10 @@ def test_the_owner_sees_what_is_wrong(cluster: Cluster, kubelets: Kubelets, tmp_
         return [one for one in found if (one["regarding"]["name"], one["reason"]) == ("odd", "Unreadable")]
 
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
-        until(lambda: bound(api, "good"), 60, one.last_lines())
-        until(lambda: condition(pods(api)["odd"]).get("reason") == "Misconfigured", 60, one.last_lines())
+        until(lambda: bound(api, "good"), 60, one.last_lines)
+        until(lambda: condition(pods(api)["odd"]).get("reason") == "Misconfigured", 60, one.last_lines)
         assert "gpu-fraction" in condition(pods(api)["odd"])["message"]
-        (event,) = until(events, 60, one.last_lines())
+        (event,) = until(events, 60, one.last_lines)
         assert event["type"] == "Warning"
         assert one.metrics()['windlass_unreadable_objects_total{kind="Pod"}'] == 1
         assert one.status("/readyz") == 200

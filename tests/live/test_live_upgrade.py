@@ -54,7 +54,7 @@ def as_printed(plane: ControlPlane, text: str, log: Path) -> Iterator[Replica]:
     assert command == "scheduler"
     kept = [one for one in arguments if not one.startswith("--listen")]
     with replica(plane.kubeconfig, log, *kept) as one:
-        until(lambda: one.leads, 60, one.last_lines())
+        until(lambda: one.leads, 60, one.last_lines)
         yield one
 
 
@@ -104,7 +104,7 @@ def test_no_running_pod_is_touched(
                 untouched()
             with as_printed(control_plane, now, tmp_path / "now.log") as one:
                 api.create(pod("after", 1))
-                until(lambda: "after" in running(api), 60, one.last_lines())
+                until(lambda: "after" in running(api), 60, one.last_lines)
                 untouched()
             kueue_lives(api)
             api.patch("/apis/kueue.x-k8s.io/v1beta2/clusterqueues/team", {"spec": {"stopPolicy": "Hold"}})
@@ -112,9 +112,9 @@ def test_no_running_pod_is_touched(
             apply(taken)
             assert "--take-over=default/main" in deployed(api)
             with as_printed(control_plane, taken, tmp_path / "taken.log") as one:
-                until(lambda: "Kueue is live" in one.log.read_text(), 60, one.last_lines())
+                until(lambda: "Kueue is live" in one.log.read_text(), 60, one.last_lines)
                 api.create(job("ours", 1, 8))
-                until(lambda: bound(api, "ours"), 60, one.last_lines())
+                until(lambda: bound(api, "ours"), 60, one.last_lines)
                 untouched()
             windlass("uninstall")
             assert not api.exists(DEPLOYMENT)

@@ -41,7 +41,7 @@ def test_reasons_and_what_they_keep_to_themselves(control_plane: ControlPlane, t
     expected = waiting()
     with FakeKubelet(api), replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
         api.create(other)
-        until(lambda: api.get(api.path_of(other))["spec"].get("nodeName"), 60, one.last_lines())
+        until(lambda: api.get(api.path_of(other))["spec"].get("nodeName"), 60, one.last_lines)
         api.create(*(made for made, _, _ in expected.values()))
         for name, (_, reason, part) in expected.items():
             told = until(lambda name=name: condition(pods(api)[name]), 60, f"{name}\n{one.last_lines()}")

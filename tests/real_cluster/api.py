@@ -175,13 +175,15 @@ _BUSY = 4
 """How many times slower than a quiet machine a busy one may be. Only a test that fails waits so long."""
 
 
-def until(look: Callable[[], _Value], seconds: float = 30.0, what: str = "") -> _Value:
-    """What `look` returns once that is true; a failed test if it isn't within `seconds` of a quiet machine."""
+def until(look: Callable[[], _Value], seconds: float = 30.0, what: str | Callable[[], str] = "") -> _Value:
+    """What `look` returns once that is true; a failed test if it isn't within `seconds` of a quiet machine.
+    `what` as a function is called when that time is over: a log says then what happened until then."""
     seconds *= _BUSY
     deadline = time.monotonic() + seconds
     while True:
         seen = look()
         if seen:
             return seen
-        assert time.monotonic() < deadline, f"not within {seconds:.0f} s: {what or look}"
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"not within {seconds:.0f} s: {(what() if callable(what) else what) or look}")
         time.sleep(0.05)

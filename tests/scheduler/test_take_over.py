@@ -114,6 +114,19 @@ def test_a_queue_is_given_back_when_its_cohort_gets_another() -> None:
     assert cache.responsibility.is_taken_over("team", "main"), "without Kueue there is nothing to refuse"
 
 
+def test_jobs_that_are_seen_before_their_queue_are_taken_over_with_it() -> None:
+    """Informers list side by side: which kind is there first is chance."""
+    cache = world(take_over=frozenset({"a"}))
+    cache.responsibility.kueue_is_live = True
+    cache.reevaluate_queue_ownership()
+    told(cache, decode_object(job("train")))
+    told(cache, cluster_queue("a"))
+    assert not cache.responsibility.is_taken_over("team", "main")
+    told(cache, local_queue("main", "a"))
+    assert cache.responsibility.is_taken_over("team", "main")
+    assert [workload.key for workload in cache.store.snapshot().workloads] == ["team/train"]
+
+
 @in_virtual_time
 async def test_a_refusal_is_an_event_on_the_queue_and_its_jobs_are_left_alone() -> None:
     flavor, queue, local = queues(cohortName="shared", stopPolicy="Hold")

@@ -52,11 +52,7 @@ class Responsibility:
         return not self.kueue_is_live or self.is_taken_over(namespace, queue)
 
     def is_taken_over(self, namespace: str, queue: str) -> bool:
-        names = self.take_over.names
-        if f"{namespace}/{queue}" in names:
-            return True
-        local = self._objects.get((KUEUE_API_GROUP, "LocalQueue", f"{namespace}/{queue}"))
-        return local is not None and local.spec.cluster_queue in names
+        return f"{namespace}/{queue}" in self.take_over.local_queues
 
     def without_takeover_hold(self, queue: Queue) -> Queue:
         """A queue that was taken over admits although its stopPolicy is Hold: the hold keeps Kueue off it."""

@@ -30,18 +30,24 @@ class TakeOver:
         """ClusterQueues, and LocalQueues by `namespace/name`: those that were asked for, and those that are ours."""
         self.refusals: dict[str, str] = {}
         """Why the others are not."""
+        self.local_queues = frozenset(name for name in wanted if "/" in name)
+        """The LocalQueues that are ours, by `namespace/name`, also through their ClusterQueue."""
         self._reported: dict[str, str] = {}
         self.is_stale = False
         """Queues have changed since the last `reevaluate`."""
 
     def reevaluate(self, objects: Objects, kueue_is_live: bool) -> bool:
-        """Whether other queues are ours than before."""
+        """Whether other queues are ours than before. A LocalQueue that is observed after its Jobs is one of those:
+        until then nothing said that they are ours."""
         self.is_stale = False
-        queues = _of_kind(objects, ClusterQueueObject), _of_kind(objects, LocalQueueObject)
-        cohorts = _of_kind(objects, CohortObject)
-        self.refusals = refused_take_overs(self.wanted, *queues, cohorts) if kueue_is_live else {}
-        before, self.names = self.names, self.wanted - self.refusals.keys()
-        return before != self.names
+        before = self.names, self.local_queues
+        local_queues = _of_kind(objects, LocalQueueObject)
+        queues = _of_kind(objects, ClusterQueueObject), local_queues, _of_kind(objects, CohortObject)
+        self.refusals = refused_take_overs(self.wanted, *queues) if kueue_is_live else {}
+        self.names = self.wanted - self.refusals.keys()
+        through_cluster_queue = {key for key, local in local_queues.items() if local.spec.cluster_queue in self.names}
+        self.local_queues = frozenset({name for name in self.names if "/" in name} | through_cluster_queue)
+        return before != (self.names, self.local_queues)
 
     def report(self, recorder: EventRecorder, objects: Objects, may_write: Callable[[], bool]) -> None:
         """Each refusal once, and again if its reason changes."""
