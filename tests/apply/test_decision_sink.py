@@ -46,8 +46,8 @@ class Told:
         self.said.append(("admit", [admit.workload for admit in admits]))
         self.said.append(("bind", [bind.pod for bind in binds]))
 
-    def nominate(self, binds: Sequence[Bind]) -> None:
-        self.said.append(("nominate", [bind.pod for bind in binds]))
+    def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        self.said.append(("nominate", [*(admit.workload for admit in admits), *(bind.pod for bind in binds)]))
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
         self.said.append(("reserve", [reserve.workload for reserve in reserves]))
@@ -76,7 +76,7 @@ def test_what_waits_for_others_to_leave_is_nominated_whole_and_the_rest_starts()
         ("evict", ["default/low"]),
         ("admit", ["default/other"]),
         ("bind", ["default/other-0", "default/other-1"]),
-        ("nominate", ["default/high-0", "default/high-1"]),
+        ("nominate", ["default/high", "default/high-0", "default/high-1"]),
         ("reserve", ["default/late"]),
         ("hold", ["default/late"]),
     ]
@@ -129,10 +129,10 @@ def test_every_start_happens_or_waits_and_keeps_its_place(
     leaving = set() if quick else evicted
     ready = [bind.pod for bind in binds if not leaving.intersection(bind.after)]
     assert said["bind"] == ready
-    assert said["nominate"] == [bind.pod for bind in binds if bind.pod not in ready]
-    assert said["admit"] == [admit.workload for admit in admits if not leaving.intersection(admit.after)], (
-        "an admission that waits is decided on again"
-    )
+    admitted = [admit.workload for admit in admits if not leaving.intersection(admit.after)]
+    assert said["admit"] == admitted, "an admission that waits is decided on again"
+    waiting = [start for start in (*admits, *binds) if leaving.intersection(start.after)]
+    assert said["nominate"] == [start.workload if isinstance(start, Admit) else start.pod for start in waiting]
     assert [step for step, _ in sink.said] == ["evict", "admit", "bind", "nominate", "reserve", "hold"]
 
 

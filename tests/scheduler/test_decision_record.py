@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from windlass.cluster.delta import Assume, Deleted, Forget, Put, Refused
+from windlass.cluster.delta import Assume, Deleted, Forget, Nominated, Put, Refused
 from windlass.engine import EngineCache, decide
 from windlass.model.codec import Unreadable, decode_object
 from windlass.model.configuration import Settings
@@ -142,7 +142,14 @@ def test_every_kind_of_change_is_written_and_what_is_not_there_is_left_out(tmp_p
     record = RecordWriter(tmp_path, Settings())
     refusal = Refusal("bind", "a/p", 1_030, "p", node="n1", message="no")
     odd = Unreadable(InputError("is odd", path="spec.x"), "Pod", "a", "odd")
-    deltas = [Put(odd), Deleted("Pod", "a/p"), Assume("a/q", "n1"), Forget("a/q"), Refused(refusal)]
+    deltas = [
+        Put(odd),
+        Deleted("Pod", "a/p"),
+        Assume("a/q", "n1"),
+        Forget("a/q"),
+        Refused(refusal),
+        Nominated(frozenset({"a/w"})),
+    ]
     record.on_cycle(1_000, deltas, None)
     record.close()
     _, line = lines_of(tmp_path)
@@ -156,6 +163,7 @@ def test_every_kind_of_change_is_written_and_what_is_not_there_is_left_out(tmp_p
         {"assume": {"pod": "a/q", "node": "n1", "devices": []}},
         {"forget": "a/q"},
         {"refused": msgspec.to_builtins(refusal)},
+        {"nominated": ["a/w"]},
     ]
 
 

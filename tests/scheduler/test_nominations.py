@@ -38,7 +38,7 @@ def cluster() -> SchedulerCache:
 
 def test_the_next_decision_sees_them_before_the_api_server_does() -> None:
     some = cluster()
-    some.nominate({"a/p": "n1"})
+    some.nominate(frozenset(), {"a/p": "n1"})
     assert nominated(some) == {"p": "n1", "q": ""}
     some.push([Put(pod("p", resourceVersion="2"))])
     assert nominated(some) == {"p": "n1", "q": ""}, "an older state doesn't undo it"
@@ -46,7 +46,7 @@ def test_the_next_decision_sees_them_before_the_api_server_does() -> None:
 
 def test_they_call_for_no_decision() -> None:
     some = cluster()
-    some.nominate({"a/p": "n1"})
+    some.nominate(frozenset(), {"a/p": "n1"})
     assert not some.flush(1_000).needs_decision
     some.push([Put(pod_nominated_by_api("p", "n1"))])
     assert not some.flush(1_000).needs_decision, "the API server only confirms it"
@@ -54,19 +54,19 @@ def test_they_call_for_no_decision() -> None:
 
 def test_the_nominations_of_a_plan_replace_those_before() -> None:
     some = cluster()
-    some.nominate({"a/p": "n1"})
-    some.nominate({"a/q": "n2"})
+    some.nominate(frozenset(), {"a/p": "n1"})
+    some.nominate(frozenset(), {"a/q": "n2"})
     assert nominated(some) == {"p": "", "q": "n2"}
-    some.nominate({"a/q": "n1"})
+    some.nominate(frozenset(), {"a/q": "n1"})
     assert nominated(some) == {"p": "", "q": "n1"}
 
 
 def test_one_that_was_withdrawn_stays_so_while_the_api_server_still_shows_it() -> None:
     some = cluster()
-    some.nominate({"a/p": "n1"})
+    some.nominate(frozenset(), {"a/p": "n1"})
     some.push([Put(pod_nominated_by_api("p", "n1"))])
     assert nominated(some)["p"] == "n1"
-    some.nominate({})
+    some.nominate(frozenset(), {})
     assert nominated(some)["p"] == ""
     some.push([Put(pod("p", resourceVersion="3"))])
     assert nominated(some)["p"] == ""
@@ -82,10 +82,10 @@ def test_those_of_an_earlier_leader_count() -> None:
 
 def test_nothing_is_left_of_a_pod_that_is_bound_or_gone() -> None:
     some = cluster()
-    some.nominate({"a/p": "n1", "a/q": "n1"})
+    some.nominate(frozenset(), {"a/p": "n1", "a/q": "n1"})
     some.push([Put(pod("p", node="n1")), Deleted("Pod", "a/q")])
     assert nominated(some) == {}
     some.push([Put(pod("q"))])
     assert nominated(some) == {"q": ""}
-    some.nominate({"a/r": "n1"})
+    some.nominate(frozenset(), {"a/r": "n1"})
     assert nominated(some) == {"q": ""}, "one that is not known changes nothing"

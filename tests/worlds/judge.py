@@ -114,6 +114,8 @@ class Judge:
     def on_plan(self, plan: Plan) -> None:
         self.state.plan = plan
         self._evictions.on_plan(plan)
+        for evict in plan.evicts:
+            self.note(f"decided: evict {evict.workload} for {evict.for_workload or 'nobody'} ({evict.reason})")
 
     def on_change(self, resource: str, event: str, new: Unstructured, old: Unstructured | None) -> None:
         kind = resource.partition(".")[0]

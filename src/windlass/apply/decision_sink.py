@@ -34,8 +34,8 @@ class DecisionSink(Protocol):
         """Admissions and binds that wait for no victims."""
         ...
 
-    def nominate(self, binds: Sequence[Bind]) -> None:
-        """Binds that wait for victims on the node to terminate. The next plan has them again."""
+    def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        """Admissions and binds that wait for victims to terminate. The next plan has them again, first in order."""
         ...
 
     def reserve(self, reserves: Sequence[Reserve]) -> None: ...
@@ -46,10 +46,10 @@ class DecisionSink(Protocol):
 def execute_plan(plan: Plan, sink: DecisionSink) -> None:
     sink.evict(plan.evicts)
     sink.resize(plan.resizes)
-    admits, _ = _split_ready(plan.admits, sink)
-    binds, waiting = _split_ready(plan.binds, sink)
+    admits, waiting_admits = _split_ready(plan.admits, sink)
+    binds, waiting_binds = _split_ready(plan.binds, sink)
     sink.start(admits, binds)
-    sink.nominate(waiting)
+    sink.nominate(waiting_admits, waiting_binds)
     sink.reserve(plan.reserves)
     sink.hold(plan.holds)
 

@@ -289,9 +289,9 @@ class PlanExecutor:
 
         return Victim(evict.workload, to_evict, evict.reason, stop, count, evict.message, on_result)
 
-    def nominate(self, nominated: Mapping[str, str]) -> None:
+    def nominate(self, workloads: frozenset[str], nominated: Mapping[str, str]) -> None:
         """Decisions see nominations at once; the reporter writes them to the pods."""
-        self._cache.nominate(nominated)
+        self._cache.nominate(workloads, nominated)
 
     # Conditions
 
@@ -362,9 +362,9 @@ class _LiveSink:
             self._executor.admissions.execute(admits, self._snapshot)
         self._executor.bind([bind for bind in binds if bind.pod not in self._stale_pods], self._snapshot, admits)
 
-    def nominate(self, binds: Sequence[Bind]) -> None:
+    def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
         self.nominated = {bind.pod: bind.node for bind in binds if bind.pod not in self._stale_pods}
-        self._executor.nominate(self.nominated)
+        self._executor.nominate(frozenset(admit.workload for admit in admits), self.nominated)
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
         """`scheduler.persisted_state` writes their nodes."""

@@ -1,4 +1,5 @@
-"""The changes that the store applies: an object was put or deleted, a bind was sent or failed, a request was refused.
+"""The changes that the store applies: an object was put or deleted, a bind was sent or failed, a request was refused,
+workloads wait for their victims.
 
 Informers, dumps, traces and the simulator all send these; `cluster.store` applies them.
 """
@@ -51,4 +52,11 @@ class Refused(msgspec.Struct, frozen=True, gc=False):
     refusal: Refusal
 
 
-Delta = Put | Deleted | Assume | Forget | Refused
+class Nominated(msgspec.Struct, frozen=True, gc=False):
+    """Workloads that the last plan admits as soon as their victims have terminated, in place of earlier ones. For those
+    whose pods exist, the pods say the same (`nominatedNodeName`); a suspended Job has none."""
+
+    workloads: frozenset[str]
+
+
+Delta = Put | Deleted | Assume | Forget | Refused | Nominated

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+import msgspec
 import numpy as np
 
 from windlass.cluster.auxiliary_objects import AuxiliaryObjects
 from windlass.cluster.change_detection import is_pod_health_unchanged, is_pod_unchanged
-from windlass.cluster.delta import Assume, ClusterObject, Deleted, Delta, Forget, Put, Refused
+from windlass.cluster.delta import Assume, ClusterObject, Deleted, Delta, Forget, Nominated, Put, Refused
 from windlass.cluster.node_columns import NodeColumns
 from windlass.cluster.node_state import BLOCKED, Ints, NodeState
 from windlass.cluster.node_state_builder import GpuModelCodes, build_state
@@ -43,6 +44,7 @@ from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_
 from windlass.model.node import Node
 from windlass.model.pod import Pod, PodSpec
 from windlass.model.run_time_history import FinishedRun
+from windlass.model.workload import Workload
 
 _MAX_UPDATES = 32
 """Up to so many changed nodes, or one node in so many, are updated row by row; with more, all arrays are rebuilt."""
@@ -59,6 +61,8 @@ class Store:
         gang count."""
         self._auxiliary = AuxiliaryObjects()
         self._refusals = RefusalCache()
+        self._nominated: frozenset[str] = frozenset()
+        """Workloads that wait for their victims to terminate."""
         self._columns = NodeColumns(())
         self._state: NodeState = build_state((), self._resources, self._models)
         self._state_shared = False
@@ -91,6 +95,8 @@ class Store:
                 self._forget(delta.pod)
             elif isinstance(delta, Refused):
                 self._refusals.put(delta.refusal)
+            elif isinstance(delta, Nominated):
+                self._nominated = delta.workloads
             else:
                 self._delete(delta)
         if binds:
@@ -119,7 +125,7 @@ class Store:
             decided_pods=self._pod_mix.total,
             pods_with_affinity=self._pods_with_affinity,
             queue_system=system,
-            workloads=grouping.workloads,
+            workloads=_with_nominations(grouping.workloads, self._nominated),
             notes=(*grouping.notes, *node_problems.values()),
             unreadable={**self._unreadable, **node_problems, **self._broken_objects()},
             reservations=tuple(item for item in self._auxiliary.reservations() if item.until > now),
@@ -458,3 +464,14 @@ class Store:
             state.node_info[node, BLOCKED] += sign
         else:
             account_pod(state, node, self._shapes[shape], self._pods.grants(row), self._resources, sign)
+
+
+def _with_nominations(workloads: tuple[Workload, ...], nominated: frozenset[str]) -> tuple[Workload, ...]:
+    if not nominated:
+        return workloads
+    return tuple(
+        msgspec.structs.replace(workload, nominated=True)
+        if workload.key in nominated and workload.admission is None
+        else workload
+        for workload in workloads
+    )

@@ -157,7 +157,8 @@ class Workload(msgspec.Struct, frozen=True):
     """How often it was preempted so far; see `queueing.preemption_common` for why that counts."""
     nominated: bool = False
     """Victims were evicted for it and have not terminated yet: it is placed first, so that nothing else takes the freed
-    capacity. Kubernetes stores this as `status.nominatedNodeName` of the pending pod."""
+    capacity. Kubernetes stores this as `status.nominatedNodeName` of the pending pod; of a workload whose pods don't
+    exist yet, the sink that executes the plan tells the store."""
     gang_running: bool = False
     """The rest of its gang runs and idles without it: it comes before others of the same priority."""
     owner_sizes: tuple[OwnerSize, ...] = ()

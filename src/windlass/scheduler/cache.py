@@ -17,7 +17,7 @@ import msgspec
 from windlass.apply.assumed_status import AssumedStatus, AssumedStatuses
 from windlass.apply.owners import SUSPEND_FIELDS
 from windlass.cluster.change_detection import is_node_unchanged, is_pod_health_unchanged
-from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put
+from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Nominated, Put
 from windlass.cluster.store import Store
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
@@ -65,6 +65,7 @@ class SchedulerCache:
         """Pod → node, for binds that were sent and have not been seen in the watch."""
         self._assumed_statuses = AssumedStatuses()
         self._nominations = Nominations()
+        self._nominated_workloads: frozenset[str] = frozenset()
         self.unreadable: dict[ObjectKey, Unreadable] = {}
         """Objects that could not be decoded."""
         self.on_pod_deleted: Callable[[str], None] = lambda key: None
@@ -100,8 +101,11 @@ class SchedulerCache:
         if self.assume_observer is not None:
             self.assume_observer.on_assume(self._now, assumed)
 
-    def nominate(self, nominated: Mapping[str, str]) -> None:
-        """The plan's nominations (pod → node), in place of earlier ones: the next decision sees them."""
+    def nominate(self, workloads: frozenset[str], nominated: Mapping[str, str]) -> None:
+        """The plan's nominations (workloads, and pod → node), in place of earlier ones: the next decision sees them."""
+        if workloads != self._nominated_workloads:
+            self._nominated_workloads = workloads
+            self._unapplied.append(Nominated(workloads))
         for key in self._nominations.replace(nominated, self.pods):
             if ("Pod", key) in self._in_store:
                 self._unapplied.append(Put(self._for_engine(self.pods[key])))

@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Put, Refused
+from windlass.cluster.delta import Assume, Deleted, Delta, Forget, Nominated, Put, Refused
 from windlass.cluster.store import Store
 from windlass.isolation import IsolatingEngine
 from windlass.model.codec import Unreadable, decode_kind, to_unstructured
@@ -59,6 +59,7 @@ class Change(msgspec.Struct, frozen=True, omit_defaults=True, rename={"unreadabl
     assume: Assume | None = None
     forget: str = ""
     refused: Refusal | None = None
+    nominated: tuple[str, ...] | None = None
 
 
 class Line(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -171,6 +172,8 @@ def _change_from_delta(delta: Delta) -> Change:
             return Change(forget=delta.pod)
         case Refused():
             return Change(refused=delta.refusal)
+        case Nominated():
+            return Change(nominated=tuple(sorted(delta.workloads)))
 
 
 def _delta_from_change(change: Change) -> Delta:
@@ -181,6 +184,8 @@ def _delta_from_change(change: Change) -> Delta:
         return Put(Unreadable(InputError(obj.error), obj.kind, obj.namespace, obj.name, obj.node_name))
     if change.refused is not None:
         return Refused(change.refused)
+    if change.nominated is not None:
+        return Nominated(frozenset(change.nominated))
     return change.deleted or change.assume or Forget(change.forget)
 
 

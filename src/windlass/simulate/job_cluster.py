@@ -156,8 +156,8 @@ class JobCluster(ABC, Generic[Job]):
         if end is not None:
             self.timeline.push(end, JobEnd(job, job.starts), (ENDS_FIRST, job.number))
 
-    def nominate(self, binds: Sequence[Bind]) -> None:
-        assert not binds, "no pod is ever terminating"
+    def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        assert not (admits or binds), "no pod is ever terminating"
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
         """Nothing to keep: the next decision sees the same pending jobs and plans the same."""

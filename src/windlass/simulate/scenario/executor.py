@@ -112,7 +112,8 @@ class ScenarioExecutor:
             self._cluster.bind(bind.pod, bind.node, bind.devices, self._now)
             self._log("bind", bind.pod, format_bind(bind))
 
-    def nominate(self, binds: Sequence[Bind]) -> None:
+    def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
+        self._cluster.nominate_workloads(frozenset(admit.workload for admit in admits))
         for bind in binds:
             self._cluster.nominate(bind.pod, bind.node)
 

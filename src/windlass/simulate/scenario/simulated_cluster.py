@@ -10,7 +10,7 @@ import copy
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from windlass.cluster.delta import Assume, Deleted, Put
+from windlass.cluster.delta import Assume, Deleted, Nominated, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
@@ -167,6 +167,10 @@ class SimulatedCluster:
             nominated = copy.deepcopy(obj)
             nominated.setdefault("status", {})["nominatedNodeName"] = node
             self.update(nominated)
+
+    def nominate_workloads(self, workloads: frozenset[str]) -> None:
+        """These wait for their victims to terminate, in place of earlier ones."""
+        self._store.apply([Nominated(workloads)])
 
     def on_decided(self, snapshot: Snapshot) -> None:
         self._store.mark_decided(snapshot.pods.pending())
