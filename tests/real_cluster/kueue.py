@@ -32,9 +32,16 @@ def install_kueue(plane: ControlPlane) -> None:
 
 
 def _is_served(api: Api, crd: Object) -> bool:
-    spec = crd["spec"]
-    served = [version["name"] for version in spec["versions"] if version["served"]]
-    return all(api.exists(f"/apis/{spec['group']}/{version}/{spec['names']['plural']}") for version in served)
+    """Also in discovery, which lags behind: Kueue ends where it does not find its kinds there."""
+    group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
+    served = {version["name"] for version in crd["spec"]["versions"] if version["served"]}
+    if not all(api.exists(f"/apis/{group}/{version}/{plural}") for version in served):
+        return False
+    groups = {found["name"]: found["versions"] for found in api.get("/apis")["groups"]}
+    if not served <= {found["version"] for found in groups.get(group, ())}:
+        return False
+    listed = [api.get(f"/apis/{group}/{version}")["resources"] for version in served]
+    return all(any(resource["name"] == plural for resource in resources) for resources in listed)
 
 
 def register_webhooks(plane: ControlPlane, port: int) -> None:

@@ -182,10 +182,17 @@ class Cycle:
         return True
 
     def _nominate_without_victims(self, entry: Entry, find: Callable[[PendingWorkload], Proposal]) -> None:
+        """Without reservations either, as in the first nomination: what a blocked head reserves would count in its
+        queue's share, and workloads of that queue would be evicted for a share that it does not have. Whether the entry
+        fits beside the reservations is checked afterwards."""
         victims = list(self._state.current_victims.values())
         for running in victims:
             running.remove_from_tree()
+        for node, reserved in self._reservations:
+            node.remove_usage(reserved)
         entry.apply_proposal(find(entry.pending))
+        for node, reserved in self._reservations:
+            node.add_usage(reserved)
         for running in victims:
             running.add_to_tree()
 
