@@ -55,6 +55,17 @@ def test_free_replicas_of_a_sliced_gpu_are_counted_as_gpus():
     assert miss.free["GPUs"] == "4"
 
 
+def test_nobody_knows_which_gpu_a_share_would_be_of_where_no_label_tells_replicas_apart():
+    """Twenty GPUs are no machine: they are replicas of some, and a share is of one."""
+    bare = node("bare", **{"nvidia.com/gpu": 20})
+    for share in ({"share": 0.5}, {"memory_mib": 100}):
+        desk = Desk(bare, pod("p", **share))
+        assert desk.run() == {}
+        assert desk.verdict("p").code == "GFD_LABELS_MISSING"
+    assert Desk(bare, pod("whole", 2)).run() == {"whole": "bare"}
+    assert Desk(gpu_node("n", 5, replicas=4), pod("p", share=0.5)).run() == {"p": "n"}, "the labels tell"
+
+
 def test_instances_in_use_are_not_less_than_none_free():
     """Two halves are made on the only GPU; a third one lacks one, whatever is in use."""
     desk = Desk(mig_node("n", 1), *[pod(name, mig=("3g.40gb", 1)) for name in ("a", "b", "c")])

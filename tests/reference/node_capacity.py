@@ -38,6 +38,8 @@ PROFILES = {
         "7g.40gb": ALL,
     },
 }
+MOST_GPUS = 16
+"""Of one machine."""
 MOST_INSTANCES, MOST_SHARES = 8, 15
 """Documented limits for one pod: MIG instances created on demand, replicas of one device."""
 
@@ -183,6 +185,8 @@ class NodeCapacity:
         return demand.count <= min(copies, MOST_INSTANCES)
 
     def _device_reasons(self, demand):
+        if len(self.devices) > MOST_GPUS and (demand.milli < 1000 or demand.memory):
+            return {"GPU_UNLABELLED"}  # replicas, of nobody knows which GPUs
         allowed = [device for device in self.devices if demand.allows(device)]
         if self.devices and not allowed:
             return {"GPU_MODEL"}

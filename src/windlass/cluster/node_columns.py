@@ -14,6 +14,8 @@ import numpy as np
 import numpy.typing as npt
 
 from windlass.model.affinity import NAME_FIELD
+from windlass.model.device import has_unknown_gpus
+from windlass.model.errors import InputError
 from windlass.model.node import Node, Taint
 from windlass.model.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from windlass.model.taints import parse_integer
@@ -87,6 +89,11 @@ class NodeColumns:
         self.taint_set_codes: Codes = _frozen(np.array(codes, dtype=np.int32))
         self._columns: dict[str, LabelColumn] = {}
 
+    @cached_property
+    def gpus_unknown(self) -> Bools:
+        """Nodes of which only the number of GPU replicas is known; a node that can't be read is refused elsewhere."""
+        return _frozen(np.array([_has_unknown_gpus(node) for node in self.objects], dtype=np.bool_))
+
     def label(self, key: str) -> LabelColumn:
         column = self._columns.get(key)
         if column is None:
@@ -151,3 +158,10 @@ def is_valid_requirement(requirement: NodeSelectorRequirement) -> bool:
 def _frozen(array: npt.NDArray[_Scalar]) -> npt.NDArray[_Scalar]:
     array.setflags(write=False)
     return array
+
+
+def _has_unknown_gpus(node: Node) -> bool:
+    try:
+        return has_unknown_gpus(node)
+    except InputError:
+        return False

@@ -327,6 +327,8 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     if code == "DEVICE_UNHEALTHY":
         counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
+    if code == "GFD_LABELS_MISSING":
+        return f"no label of node {node} says how its GPUs are shared, and the pod asks for a share of one GPU"
     if code == "EPHEMERAL_STORAGE":
         under_pressure = any(taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints)
         return f"node {node} is short of disk and takes no new pods" if under_pressure else ""

@@ -105,6 +105,13 @@ def node_replicas(node: Node) -> int:
     return -(-advertised // (labelled if 0 < labelled <= MAX_DEVICES else MAX_DEVICES))
 
 
+def has_unknown_gpus(node: Node) -> bool:
+    """Whether it advertises more GPUs than a machine has, and no label says which GPUs they are replicas of."""
+    if node_replicas(node) == 1 or node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none"):
+        return False
+    return not 0 < _label_number(node, GPU_COUNT_LABEL) <= MAX_DEVICES
+
+
 def _advertised(node: Node) -> int:
     """`nvidia.com/gpu` of the capacity; 0 where it is absent or can't be read, which `node_quantities` reports."""
     text = str(node.status.capacity.get(GPU_RESOURCE, ""))

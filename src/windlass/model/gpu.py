@@ -52,6 +52,10 @@ class GpuRequest(msgspec.Struct, frozen=True):
     profile: str = ""
     """MIG profile (`1g.10gb`, `1g.10gb+me`); empty for shares and whole GPUs."""
 
+    @property
+    def is_share(self) -> bool:
+        return not self.profile and self.milli < 1000
+
 
 def gpu_request(pod: Pod, requests: Mapping[str, int]) -> GpuRequest | None:
     """What `pod` asks of GPUs, or None; `requests` is its effective request."""

@@ -41,6 +41,7 @@ WHY_GPU_DEVICE_ROOM = 1 << 16
 WHY_GPU_MODEL = 1 << 17
 WHY_GPU_UNHEALTHY = 1 << 18
 WHY_MIG_NO_ROOM = 1 << 19
+WHY_GPU_UNLABELLED = 1 << 20
 WHY_GPU_MEMORY = 1 << 21
 WHY_BIND_REFUSED = 1 << 22
 
@@ -269,6 +270,15 @@ NODE_REASONS = (
         19,
     ),
     Reason(
+        "GPU_UNLABELLED",
+        "GFD_LABELS_MISSING",
+        "node(s) had shared GPUs without labels that say how they are shared",
+        "the node advertises more GPUs than a machine has, and no label says of which GPUs they are replicas",
+        "run GPU Feature Discovery or the node agent on the node, or ask for whole nvidia.com/gpu there",
+        RULE,
+        20,
+    ),
+    Reason(
         "GPU_MEMORY",
         "REQUEST_EXCEEDS_CLUSTER",
         "node(s) didn't have GPUs with the requested memory",
@@ -287,7 +297,7 @@ NODE_REASONS = (
         22,
     ),
 )
-"""Reasons of one (pod, node) pair, by bit. Bit 20 is free, and 23 to 31."""
+"""Reasons of one (pod, node) pair, by bit. Bits 23 to 31 are free."""
 
 
 def _bits(*kinds: ReasonKind) -> int:

@@ -157,7 +157,7 @@ class JobCluster(ABC, Generic[Job]):
             self.timeline.push(end, JobEnd(job, job.starts), (ENDS_FIRST, job.number))
 
     def nominate(self, admits: Sequence[Admit], binds: Sequence[Bind]) -> None:
-        assert not (admits or binds), "no pod is ever terminating"
+        assert not [*admits, *binds], "no pod is ever terminating"
 
     def reserve(self, reserves: Sequence[Reserve]) -> None:
         """Nothing to keep: the next decision sees the same pending jobs and plans the same."""

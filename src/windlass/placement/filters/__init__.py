@@ -17,6 +17,7 @@ from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import NodeColumns
 from windlass.model.pod import Pod
 from windlass.model.reasons import (
+    WHY_GPU_UNLABELLED,
     WHY_NODE_AFFINITY,
     WHY_NODE_NAME,
     WHY_TAINT,
@@ -30,6 +31,7 @@ from windlass.placement.filters.node_filters import (
     refused_by_node_affinity,
     refused_by_node_name,
     refused_by_taints,
+    refused_by_unknown_gpus,
 )
 from windlass.placement.filters.prefilter import prefilter_pod
 from windlass.placement.filters.volume_binding import refused_by_volume_affinity, refused_by_volume_binding
@@ -46,6 +48,7 @@ def static_reasons(pod: Pod, nodes: NodeColumns, listers: Listers) -> npt.NDArra
         (WHY_NODE_NAME, refused_by_node_name(pod, nodes)),
         (WHY_TAINT, refused_by_taints(pod, nodes)),
         (WHY_NODE_AFFINITY, refused_by_node_affinity(pod, nodes)),
+        (WHY_GPU_UNLABELLED, refused_by_unknown_gpus(pod, nodes)),
         (WHY_VOLUME_NODE_AFFINITY, refused_by_volume_affinity(pod, nodes, listers)),
         (WHY_VOLUME_BINDING, refused_by_volume_binding(pod, nodes, listers)),
         (WHY_VOLUME_ZONE, refused_by_volume_zone(pod, nodes, listers)),

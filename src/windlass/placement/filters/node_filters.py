@@ -1,4 +1,4 @@
-"""Filters on the pod's spec and the Node object: cordon, node name, taints, node selector and affinity.
+"""Filters on the pod and the Node object: cordon, node name, taints, node selector and affinity, unknown GPUs.
 
 Called by `static_reasons`; `placement.preferences` calls those that spread constraints refer to.
 """
@@ -8,9 +8,11 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.cluster.node_columns import Bools, NodeColumns
+from windlass.model.gpu import gpu_request
 from windlass.model.names.kubernetes import UNSCHEDULABLE_TAINT
 from windlass.model.node import Taint
 from windlass.model.pod import Pod
+from windlass.model.requests import pod_requests
 from windlass.model.taints import HARD_EFFECTS, find_untolerated_taint, tolerates
 
 _CORDONED = Taint(key=UNSCHEDULABLE_TAINT, effect="NoSchedule")
@@ -47,3 +49,11 @@ def refused_by_node_affinity(pod: Pod, nodes: NodeColumns) -> Bools | None:
     if required is not None:
         matching &= nodes.matching(required)
     return ~matching
+
+
+def refused_by_unknown_gpus(pod: Pod, nodes: NodeColumns) -> Bools | None:
+    """A share is of one GPU: nodes of which only the number of replicas is known have none to give."""
+    if not pod.metadata.annotations or not nodes.gpus_unknown.any():  # shares are asked for by annotations
+        return None
+    asked = gpu_request(pod, pod_requests(pod))
+    return nodes.gpus_unknown if asked is not None and asked.is_share else None
