@@ -107,7 +107,9 @@ def node_replicas(node: Node) -> int:
 
 def has_unknown_gpus(node: Node) -> bool:
     """Whether it advertises more GPUs than a machine has, and no label says which GPUs they are replicas of."""
-    if node_replicas(node) == 1 or node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none"):
+    if _advertised(node) <= MAX_DEVICES or node_replicas(node) == 1:
+        return False
+    if node.labels.get(SHARING_STRATEGY_LABEL, "none") not in ("", "none"):
         return False
     return not 0 < _label_number(node, GPU_COUNT_LABEL) <= MAX_DEVICES
 

@@ -91,6 +91,10 @@ class EvictionJudge:
                 del self._expected[preemptor]
             elif late > self._patience and not self._victims_linger():
                 del self._expected[preemptor]
+                evicted_at, successor = self._decided.get(preemptor, (0.0, ""))
+                if successor and evicted_at >= since:  # it had to leave to a third one, which gains in its place
+                    self._expected[successor] = (evicted_at, victim)
+                    continue
                 self._wrong(f"{victim} was evicted for {preemptor}, which does not run {late:.0f} s later")
 
     def check_at_rest(self) -> None:

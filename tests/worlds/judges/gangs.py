@@ -41,6 +41,15 @@ def group_of(pod: Unstructured) -> str:
     return next((name for name in named if name), "")
 
 
+def group_minimum(state: WorldState, pods: list[Unstructured]) -> int:
+    """How many pods of the group must run together."""
+    group = state.objects["podgroups"].get(f"{pods[0]['metadata']['namespace']}/{group_of(pods[0])}")
+    if group is None:
+        return int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
+    spec = group["spec"]
+    return int(spec.get("minMember") or spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 1))
+
+
 class GangJudge:
     def __init__(self, state: WorldState, wrong: Callable[[str], None], patience: float) -> None:
         self._state, self._wrong, self._patience = state, wrong, patience
@@ -83,7 +92,7 @@ class GangJudge:
             if group_of(pod):
                 members[f"group {group_of(pod)}"].append(pod)
         gangs = {
-            name: (pods, self._minimum(pods))
+            name: (pods, group_minimum(self._state, pods))
             for name, pods in members.items()
             if not any(is_guarded(self._state, pod) for pod in pods)
         }
@@ -92,10 +101,3 @@ class GangJudge:
                 pods = self._state.pods_of(tree)
                 gangs[f"{ADMITTED}{key}"] = (pods, len(pods) if pods else 0)
         return gangs
-
-    def _minimum(self, pods: list[Unstructured]) -> int:
-        group = self._state.objects["podgroups"].get(f"{pods[0]['metadata']['namespace']}/{group_of(pods[0])}")
-        if group is None:
-            return int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
-        spec = group["spec"]
-        return int(spec.get("minMember") or spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 1))

@@ -9,7 +9,7 @@ from functools import cached_property, partial
 
 from tests.invariants.judge import asked
 from tests.invariants.objects import QUEUE
-from tests.worlds.judges.gangs import KUEUE_SIZE, group_of
+from tests.worlds.judges.gangs import group_minimum, group_of
 from tests.worlds.judges.trees import (
     admission,
     annotations_of,
@@ -84,7 +84,7 @@ def waiting_units(state: WorldState) -> list[Unit]:
         elif not node_of(pod) and not is_deleted(pod) and not is_gated(pod):
             units.append(_pod_unit(state, key_of(pod), [pod]))
     for name, pods in groups.items():
-        is_whole = len(pods) >= int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
+        is_whole = len(pods) >= group_minimum(state, pods)
         if is_whole and not any(node_of(pod) or is_deleted(pod) or is_gated(pod) for pod in pods):
             units.append(_pod_unit(state, f"{pods[0]['metadata']['namespace']}/{name}", pods))
     return units
@@ -97,6 +97,8 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
         owner = state.owner_of(tree)
         if owner is not None and is_deleted(owner):
             continue
+        if any(node_of(pod) for pod in state.pods_of(tree)):
+            continue  # evicted: its pods have not ended yet
         requeue = (tree["status"].get("requeueState") or {}).get("requeueAt") if tree.get("status") else None
         if requeue and seconds(requeue) > state.clock():
             continue
