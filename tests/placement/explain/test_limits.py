@@ -357,3 +357,10 @@ def test_a_planned_start_that_keeps_others_out_is_named() -> None:
     (limit,) = found.limits
     assert limit.text.startswith("room is free, but kept for work that is planned to begin at 2026-01-01T")
     assert (limit.kind, limit.behind) == ("plan", "default/first")
+
+
+def test_resources_behind_one_without_quota_are_counted_too() -> None:
+    """`cpu` has no quota, and of GPUs there is too little; where undeclared resources don't count, only the latter."""
+    objects = [*TWO_NODES, flavor(), *queue({"f": {GPU: 2}})]
+    found = verdict(*objects, asking(pod("w", 4, metadata=in_queue()), cpu=6))
+    assert [(limit.kind, limit.resource) for limit in found.limits] == [("quota", "cpu"), ("quota", GPU)]

@@ -265,3 +265,11 @@ def test_requested_and_free_gpus_are_summed_up_once_for_each_kind() -> None:
 )
 def test_fragments_are_enough_in_sum_and_too_few_on_the_nodes(waits: list[tuple[Pod, int]], fragmented: bool) -> None:
     assert totals(*PIECES, waits=waits).are_fragmented == fragmented
+
+
+def test_a_resource_that_no_node_has_hides_no_other_that_is_too_small() -> None:
+    """Of `example.com/nic` nothing is known; the memory that comes behind it is more than the node has."""
+    overlay = overlay_on(node("a", memory="64Gi"))
+    waits = pending(overlay, pod("w", asks={"example.com/nic": "1", "memory": "65Gi"}), 1)
+    names = [name for name, _ in waits.shape.requests]
+    assert node_reasons._too_small(overlay, waits).tolist() == [1 << names.index("memory")]
