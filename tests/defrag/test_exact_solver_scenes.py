@@ -208,6 +208,7 @@ def test_an_instance_that_is_too_large_is_refused_with_its_size(monkeypatch: pyt
     with pytest.raises(InputError, match="3 pods on 2 nodes are too many"):
         plan_for([*objects, *waiting(2)], is_exact=True)
 
+
 def deadlocked() -> Scene:
     """The pod that waits starts on `n0` if `p` leaves, which needs three of the six small pods of `n1` to make room; they
     need the cores of `p`. Or on `n2`, if the dear pod there goes to `n3`."""

@@ -267,9 +267,10 @@ def test_fragments_are_enough_in_sum_and_too_few_on_the_nodes(waits: list[tuple[
     assert totals(*PIECES, waits=waits).are_fragmented == fragmented
 
 
-def test_a_resource_that_no_node_has_hides_no_other_that_is_too_small() -> None:
-    """Of `example.com/nic` nothing is known; the memory that comes behind it is more than the node has."""
-    overlay = overlay_on(node("a", memory="64Gi"))
-    waits = pending(overlay, pod("w", asks={"example.com/nic": "1", "memory": "65Gi"}), 1)
-    names = [name for name, _ in waits.shape.requests]
-    assert node_reasons._too_small(overlay, waits).tolist() == [1 << names.index("memory")]
+def test_every_resource_of_which_the_empty_node_has_too_little_is_a_reason() -> None:
+    """No node has `ephemeral-storage`; the memory, which is listed behind it, counts as well."""
+    objects = [node("a", memory="64Gi")]
+    both = pod("w", asks={"ephemeral-storage": "1Gi", "memory": "65Gi"})
+    assert groups(*objects, waits=both) == {NodeGroup(("EPHEMERAL_STORAGE", CPU), ())}
+    one = pod("w", asks={"ephemeral-storage": "1Gi", "memory": "64Gi"})
+    assert groups(*objects, waits=one) == {NodeGroup(("EPHEMERAL_STORAGE",), ())}
