@@ -210,7 +210,7 @@ def test_an_instance_that_is_too_large_is_refused_with_its_size(monkeypatch: pyt
 
 
 def deadlocked() -> Scene:
-    """The pod that waits starts on `n0` if `p` leaves, which needs three of the six small pods of `n1` to make room; they
+    """The pod that waits starts on `n0` if `p` leaves, for which three of the six small pods of `n1` make room; they
     need the cores of `p`. Or on `n2`, if the dear pod there goes to `n3`."""
     nodes = [Size(4, 3), Size(6, 2), Size(1, 3), Size(1, 3)]
     objects = [gpu_node(f"n{at}", size.gpus, cpu=size.cpu) for at, size in enumerate(nodes)]

@@ -84,7 +84,7 @@ def test_pods_before_the_preemptor_keep_their_nodes_and_pods_behind_it_come_afte
 
 
 def test_pods_behind_the_second_preemptor_are_placed_once() -> None:
-    """`last` is placed in the run in which `second` is refused, and again behind it: the node has room for one of it."""
+    """`last` is placed in the run in which `second` is refused, and again behind it; its node has room for one."""
     nodes = [gpu_node("a", 4), gpu_node("b", 3), gpu_node("c", 2)]
     running = [pod("low-a", 4, 0, "a", 600), pod("low-b", 3, 0, "b", 600)]
     urgent, first = pod("urgent", 4, 9, age=900), pod("first", 1, 9, age=840)
