@@ -27,7 +27,7 @@ from tests.kube.fake_api import refused
 from tests.kube.memory_client import lost_answer
 from tests.kube.virtual_time import in_virtual_time, settle
 
-from windlass.model.decision import Admit, Hold
+from windlass.model.decision import Admit, AdmittedPodSet, Bind, Hold
 from windlass.model.pod import Pod
 from windlass.model.unstructured import Unstructured
 from windlass.model.verdict import Verdict
@@ -297,3 +297,20 @@ async def test_an_admission_is_taken_back_if_the_lease_is_lost() -> None:
     await scene.executor.admissions.drain()
     assert writes(scene) == []
     assert not is_assumed_admitted(scene)
+
+
+def test_pods_get_flavors_of_their_part_and_those_of_a_workload_have_them_from_its_owner() -> None:
+    """Of a queued group the pods on each node get the flavors of the part there; outside of queues there are none."""
+    scene = scene_of()
+    sets = (AdmittedPodSet("main", 1, {"cpu": "a"}, {"n1": 1}), AdmittedPodSet("main", 1, {"cpu": "b"}, {"n2": 1}))
+    keys = ("team/p0", "team/p1", "team/p2")
+    pod_set = PodSet("main", 3, Pod(), pod_keys=keys)
+    binds = [Bind("team/p0", "n2"), Bind("team/p1", "n1")]
+    for kind, queue, expected in (
+        ("PodGroup", "cluster", {"team/p0": ("b",), "team/p1": ("a",), "team/p2": ()}),
+        ("PodGroup", "", {}),
+        ("Workload", "cluster", {}),
+    ):
+        snapshot = msgspec.structs.replace(scene.snapshot(), workloads=(Workload("team/g", kind, (pod_set,)),))
+        admits = [Admit("team/g", kind, queue, sets), Admit("team/other", "PodGroup", "cluster", ())]
+        assert scene.executor.admissions.flavors_of_pods(admits, binds, snapshot) == expected

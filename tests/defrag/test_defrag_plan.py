@@ -265,3 +265,12 @@ def test_where_nobody_can_step_aside_nothing_is_moved():
     overlay, steps = swapped(spare=False)
     assert steps is None
     assert overlay.checkpoint() == 0
+
+
+@pytest.mark.parametrize("is_exact", [False, True])
+def test_a_node_that_lacks_one_unit_is_cleared(is_exact):
+    """One card of a kind that nobody knows; the GPUs of the other node are too few for the pod that waits."""
+    card = "example.com/card"
+    nodes = [gpu_node("n0", 2, **{card: 1}), gpu_node("n1", 1, **{card: 1})]
+    objects = [*nodes, running("p", on="n0", asks={card: "1"}), *waiting(2, asks={card: "1"})]
+    assert moves_of(plan_for(objects, is_exact=is_exact)) == [("p", "n0", "n1")]

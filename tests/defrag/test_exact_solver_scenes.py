@@ -207,3 +207,46 @@ def test_an_instance_that_is_too_large_is_refused_with_its_size(monkeypatch: pyt
     monkeypatch.setattr(exact_solver, "MAX_CELLS", 5)
     with pytest.raises(InputError, match="3 pods on 2 nodes are too many"):
         plan_for([*objects, *waiting(2)], is_exact=True)
+
+
+def deadlocked() -> Scene:
+    """The pod that waits starts on `n0` if `p` leaves, for which three of the six small pods of `n1` make room; they
+    need the cores of `p`. Or on `n2`, if the dear pod there goes to `n3`."""
+    nodes = [Size(4, 3), Size(6, 2), Size(1, 3), Size(1, 3)]
+    objects = [gpu_node(f"n{at}", size.gpus, cpu=size.cpu) for at, size in enumerate(nodes)]
+    small = [running(f"q{at}", on="n1", age=10) for at in range(6)]
+    objects += [running("p", 2, cpu="3", on="n0", age=10), *small, running("dear", 3, on="n2", age=100)]
+    scene = staged(objects, nodes, [Size(0, 0)] * 8, [])
+    by_name = {"p": Size(3, 2), "dear": Size(1, 3)}
+    sizes = [by_name.get(one.pod.metadata.name, Size(1, 0)) for one in scene.movable.pods]
+    return scene._replace(sizes=sizes)
+
+
+def test_after_one_answer_without_an_order_only_answers_with_an_order_come() -> None:
+    """There are far more cheap answers without an order than it would try one by one."""
+    scene, offered = deadlocked(), []
+
+    def accept(relocations: tuple[Relocation, ...]) -> int | None:
+        offered.append({scene.movable.pods[one.pod_number].pod.metadata.name for one in relocations})
+        steps = MoveSequencer(scene.overlay.fork(), scene.movable).execute(relocations)
+        return None if steps is None or len(steps) > len(relocations) else weigh(scene, relocations)
+
+    only = np.array([True, False, True, False])
+    items = scene.items(Size(1, 3), 1, allowed=only)
+    result = solve_exactly(scene.overlay, scene.movable, items, SearchLimits(), accept)
+    assert result is not None
+    assert "p" in offered[0]
+    assert offered[1:] == [{"dear"}]
+    assert weigh(scene, result.relocations) == result.weight
+
+
+def test_a_share_gets_its_device_beside_a_pod_without_a_gpu() -> None:
+    """The pod that waits asks for all cores of `n0`; the share there goes to the device of `n1` with room."""
+    nodes = [gpu_node("n0", 1, cpu=8), gpu_node("n1", 2, cpu=7)]
+    pods = [
+        running("p", share="0.5", cpu="2", on="n0", notes={"windlass.dev/devices": "0"}),
+        running("fixed", share="0.6", on="n1", kind="", notes={"windlass.dev/devices": "0"}),
+    ]
+    plan = plan_for([*nodes, *pods, *waiting(0, cpu="8")], is_exact=True)
+    assert moves_of(plan) == [("p", "n0", "n1")]
+    assert [grant.index for grant in plan.moves[0].devices] == [1]

@@ -15,9 +15,11 @@ from windlass.cluster.store import Store
 from windlass.engine import decide
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Defragmentation, Settings
+from windlass.model.decision import Evict, Hold
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp
-from windlass.placement.defrag.proactive import HORIZON_SECONDS, MAX_TARGETS
+from windlass.model.verdict import Verdict
+from windlass.placement.defrag.proactive import HORIZON_SECONDS, MAX_TARGETS, with_moves
 from windlass.planner import engine_config
 
 HOSTNAME = "kubernetes.io/hostname"
@@ -167,3 +169,18 @@ def test_a_gang_with_a_required_level_gets_one_domain() -> None:
     found = plan(*nodes, *pods, full, *members)
     assert moved(found) == {"p2": "default/w"}
     assert sorted(bind.node for bind in found.binds) == ["n2", "n3"]
+
+
+def test_a_policy_without_moves_looks_at_nothing() -> None:
+    """Nor is anything moved beside evictions, or where nobody waits."""
+
+    def look() -> Any:
+        raise LookupError("the state after the decision")
+
+    held = Hold("default/w", Verdict("NoCapacity"))
+    evict = Evict("default/p", ("default/p",), "default/w", "Priority")
+    on, off = Defragmentation(proactive=True), Defragmentation(proactive=False)
+    for given, policy in ((Plan(holds=(held,)), off), (Plan(), on), (Plan(holds=(held,), evicts=(evict,)), on)):
+        assert with_moves(given, look, policy) is given
+    with pytest.raises(LookupError):
+        with_moves(Plan(holds=(held,)), look, on)

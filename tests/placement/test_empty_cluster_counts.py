@@ -69,6 +69,16 @@ def test_instances_made_on_demand_are_bound_by_nothing_but_the_rest() -> None:
 
 
 @pytest.mark.parametrize(
+    ("model", "profile", "most"),
+    [("NVIDIA-A30", "1g.6gb", 8), ("NVIDIA-A100-SXM4-40GB", "3g.20gb", 4), ("NVIDIA-H100-80GB-HBM3", "7g.80gb", 2)],
+)
+def test_every_model_that_creates_instances_holds_as_many_as_it_has_slices_for(
+    model: str, profile: str, most: int
+) -> None:
+    assert counts([mig_node("n0", 2, model=model)], pod("t", mig=(profile, 1), cpu="1")) == [most]
+
+
+@pytest.mark.parametrize(
     ("options", "taken"),
     [
         ({}, 16),

@@ -17,6 +17,7 @@ from reference.kernel_nodes import (
     any_mig_request,
     any_request,
     draws,
+    in_parts,
     ints,
     node_state,
     shape_rows,
@@ -130,8 +131,9 @@ def unpacked(packed: np.uint64, count: int) -> list[int]:
 # Shares and whole GPUs
 
 
-def test_need_and_room_of_each_device_are_those_of_the_request() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_need_and_room_of_each_device_are_those_of_the_request(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), any_request(random)
         state, shapes = arrays(machine, request)
         assert kernel.max_shares_of_device(state, shapes, S, N) == most_of(request, machine)
@@ -144,8 +146,9 @@ def test_need_and_room_of_each_device_are_those_of_the_request() -> None:
             )
 
 
-def test_devices_refuse_a_pod_for_the_most_fundamental_reason() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_devices_refuse_a_pod_for_the_most_fundamental_reason(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), any_request(random)
         state, shapes = arrays(machine, request)
         assert int(kernel.device_reasons(state, shapes, S, N)) == expected_reason(request, machine)
@@ -171,15 +174,17 @@ def test_reasons_of_small_nodes(found: list[Device], request_: Request, reason: 
     assert int(kernel.device_reasons(state, shapes, S, N)) == reason
 
 
-def test_the_best_island_is_the_fullest_that_holds_the_whole_pod() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_the_best_island_is_the_fullest_that_holds_the_whole_pod(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), any_request(random)
         state, shapes = arrays(machine, request)
         assert kernel.best_island(state, shapes, S, N) == island_of(request, machine)
 
 
-def test_picked_devices_are_taken_released_and_retaken_exactly() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_picked_devices_are_taken_released_and_retaken_exactly(cases: range) -> None:
+    for random in draws(cases):
         found, request = [any_device(random) for _ in range(random.randint(1, 6))], any_request(random)
         replicas, islands = random.choice((1, 1, 3)), random.random() < 0.5
         machine = Machine(found, replicas=replicas)
@@ -204,8 +209,9 @@ def test_picked_devices_are_taken_released_and_retaken_exactly() -> None:
         assert state.device_occupancy.tolist() == after.tolist()
 
 
-def test_a_trial_on_a_copy_takes_what_would_be_picked() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_a_trial_on_a_copy_takes_what_would_be_picked(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), any_request(random)
         islands = random.random() < 0.5
         state, shapes = arrays(machine, request)
@@ -226,8 +232,9 @@ def test_a_trial_takes_nothing_for_pods_without_whole_gpus_or_shares(request_: R
     assert free.tolist() == [1000, 1000]
 
 
-def test_a_share_goes_to_the_device_with_least_free_that_fits() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_a_share_goes_to_the_device_with_least_free_that_fits(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), any_request(random)
         state, shapes = arrays(machine, request)
         fitting = [
@@ -244,8 +251,9 @@ def test_an_instance_has_no_tightest_device() -> None:
     assert kernel.tightest_device(state, shapes, S, N) == -1
 
 
-def test_free_amounts_are_those_of_the_nodes_own_devices() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_free_amounts_are_those_of_the_nodes_own_devices(cases: range) -> None:
+    for random in draws(cases):
         machine = any_machine(random)
         state, _ = arrays(machine, OTHER)
         into = ints([7] * 8)
@@ -255,8 +263,9 @@ def test_free_amounts_are_those_of_the_nodes_own_devices() -> None:
         assert kernel.free_gpu(state, N) == sum(device.free for device in machine.devices)
 
 
-def test_an_equal_device_before_has_the_same_model_memory_and_free_amount() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_an_equal_device_before_has_the_same_model_memory_and_free_amount(cases: range) -> None:
+    for random in draws(cases):
         found = [any_device(random) for _ in range(6)]
         state, _ = arrays(Machine(found), OTHER)
         free = ints([device.free for device in found])
@@ -287,8 +296,9 @@ def created(request: Request, machine: Machine, most: int) -> list[tuple[int, in
     return found
 
 
-def test_instances_are_refused_where_they_cant_all_be_created() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_instances_are_refused_where_they_cant_all_be_created(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_mig_machine(random), any_mig_request(random)
         state, shapes = arrays(machine, request)
         dynamic = any(device.geometry >= 0 for device in machine.devices)
@@ -299,8 +309,9 @@ def test_instances_are_refused_where_they_cant_all_be_created() -> None:
         assert int(kernel.device_reasons(state, shapes, S, N)) == expected
 
 
-def test_instances_are_created_released_and_created_again() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_instances_are_created_released_and_created_again(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_mig_machine(random), any_mig_request(random)
         state, shapes = arrays(machine, request)
         before = state.device_occupancy.copy()

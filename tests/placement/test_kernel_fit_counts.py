@@ -16,6 +16,7 @@ from reference.kernel_nodes import (
     any_mig_request,
     any_request,
     draws,
+    in_parts,
     ints,
     node_state,
     shape_rows,
@@ -73,8 +74,9 @@ def with_resources(random: Random, request: Request) -> Request:
     return request
 
 
-def test_as_many_pods_fit_as_resources_and_devices_allow() -> None:
-    for random in draws(500):
+@in_parts(500)
+def test_as_many_pods_fit_as_resources_and_devices_allow(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_machine(random), with_resources(random, any_request(random))
         state, shapes = arrays(machine, request)
         by_devices = expected_by_devices(machine, request, state, shapes)
@@ -100,8 +102,9 @@ def test_nothing_but_requests_limits_pods(gpus: int) -> None:
     assert fit_counts.fit_count(state, shapes, S, N) == (2 if gpus else UNLIMITED)
 
 
-def test_instances_are_counted_over_all_devices() -> None:
-    for random in draws(300):
+@in_parts(300)
+def test_instances_are_counted_over_all_devices(cases: range) -> None:
+    for random in draws(cases):
         machine, request = any_mig_machine(random), any_mig_request(random)
         state, shapes = arrays(machine, request)
         found = 0
@@ -119,8 +122,9 @@ def test_instances_are_counted_over_all_devices() -> None:
         )
 
 
-def test_counts_of_all_nodes_leave_out_those_that_are_refused() -> None:
-    for random in draws(200):
+@in_parts(200)
+def test_counts_of_all_nodes_leave_out_those_that_are_refused(cases: range) -> None:
+    for random in draws(cases):
         machines = [any_machine(random) for _ in range(4)]
         request, leader = with_resources(random, any_request(random)), with_resources(random, any_request(random))
         request.gpus, leader.gpus = min(request.gpus, 2), random.choice((0, 1))

@@ -17,6 +17,7 @@ from reference.kernel_nodes import (
     any_mig_request,
     any_request,
     draws,
+    in_parts,
     ints,
     mix_rows,
     node_state,
@@ -376,8 +377,9 @@ def test_a_digest_asks_only_whether_a_kind_of_pod_runs() -> None:
     assert placement_loop.node_digest(once, 0) == placement_loop.node_digest(twice, 0)
 
 
-def test_counts_by_reason_follow_every_change_of_a_mask() -> None:
-    for random in draws(200):
+@in_parts(200)
+def test_counts_by_reason_follow_every_change_of_a_mask(cases: range) -> None:
+    for random in draws(cases):
         width = random.choice((2**32, 2**56))
         old, new = (random.randrange(width) & random.randrange(width) for _ in range(2))
         if random.random() < 0.4:  # only resources change

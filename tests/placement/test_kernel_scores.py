@@ -18,6 +18,7 @@ from reference.kernel_nodes import (
     any_mig_request,
     any_request,
     draws,
+    in_parts,
     ints,
     mix_rows,
     node_state,
@@ -77,8 +78,9 @@ def penalty_of(machine: Machine, request: Request) -> int:
     return CPU_POD_PENALTY if machine.devices and not request.gpus else 0
 
 
-def test_pack_and_spread_order_nodes_by_free_gpu_then_by_free_cpu() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_pack_and_spread_order_nodes_by_free_gpu_then_by_free_cpu(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, free, asked, device = a_case(random)
         value = (free - asked) * 2**32 + min(machine.free[0] - request.cpu, 2**32 - 1)
         penalty = penalty_of(machine, request)
@@ -93,8 +95,9 @@ def test_free_cpu_counts_up_to_what_its_bits_hold() -> None:
     assert scored(scores.PACK, state, shapes)[0] == -(2**32 - 1)
 
 
-def test_balanced_scores_the_gap_between_the_used_fractions() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_balanced_scores_the_gap_between_the_used_fractions(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, free, asked, device = a_case(random)
         if asked > max(0, free):
             continue
@@ -110,8 +113,9 @@ def test_balanced_scores_the_gap_between_the_used_fractions() -> None:
         assert scored(scores.BALANCED, state, shapes) == (gap + penalty_of(machine, request), device)
 
 
-def test_best_fit_and_dot_product_follow_their_published_formulas() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_best_fit_and_dot_product_follow_their_published_formulas(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, free, asked, device = a_case(random)
         left = (machine.free[0] - request.cpu) / 7000 * 0.5 + (free - asked) / 6000 * 0.5
         assert scored(scores.BEST_FIT, state, shapes) == (int((1.0 - left) * 100.0), device)
@@ -119,8 +123,9 @@ def test_best_fit_and_dot_product_follow_their_published_formulas() -> None:
         assert scored(scores.DOT_PRODUCT, state, shapes) == (int(100.0 * (1.0 - dot / 2.0)), device)
 
 
-def test_gpu_packing_prefers_a_device_in_use_then_a_node_in_use() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_gpu_packing_prefers_a_device_in_use_then_a_node_in_use(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, _, _, device = a_case(random)
         if random.random() < 0.3:  # an idle node
             state.device_occupancy[FIRST : FIRST + len(machine.devices), 0] = 1000
@@ -143,8 +148,9 @@ def test_an_idle_node_packs_better_the_fewer_gpus_it_has_up_to_a_point(gpus: int
     assert scored(scores.GPU_PACKING, state, shapes)[0] == score
 
 
-def test_gpu_clustering_has_four_bands_and_fills_the_fuller_node_first() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_gpu_clustering_has_four_bands_and_fills_the_fuller_node_first(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, free, _, device = a_case(random)
         kinds = {kind for kind, pods in machine.kinds.items() if pods}
         if request.kind in kinds:
@@ -200,8 +206,9 @@ def causes_of(cpu: int, free: list[int], model: int, mix: MixArrays) -> dict[str
     return found
 
 
-def test_free_gpu_is_split_by_cause() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_free_gpu_is_split_by_cause(cases: range) -> None:
+    for random in draws(cases):
         mix = a_mix(random)
         found = [any_machine(random) for _ in range(3)]
         bins = np.full(6, 5.0)
@@ -223,8 +230,9 @@ def test_no_class_can_use_devices_without_a_model() -> None:
     assert scores.fgd_fragment(0, ints([600, 700]), 2, -1, mix) == 1300
 
 
-def test_the_fragment_of_fgd_is_all_that_is_not_usable() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_the_fragment_of_fgd_is_all_that_is_not_usable(cases: range) -> None:
+    for random in draws(cases):
         mix, machine = a_mix(random), any_machine(random)
         state, _ = arrays(machine, OTHER)
         free = [device.free for device in machine.devices]
@@ -259,8 +267,9 @@ def fitting_devices(state: NodeState, shapes, count: int) -> list[tuple[int, int
     return found
 
 
-def test_fgd_scores_the_fragment_that_a_pod_removes_and_tries_every_device_for_a_share() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_fgd_scores_the_fragment_that_a_pod_removes_and_tries_every_device_for_a_share(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, _, _, _ = a_case(random)
         mix, worth = a_mix(random), random.choice((0.0, 700.0, 2500.0))
         free, count = [device.free for device in machine.devices], len(machine.devices)
@@ -316,8 +325,9 @@ def worth_of(cpu: int, free: list[int], models: list[int], mix: MixArrays) -> in
     return usable + pods * (3 * priced - stranded) + pods * premium // 1000
 
 
-def test_the_worth_of_a_node_is_usable_and_priced_gpu_less_what_has_no_cpu() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_the_worth_of_a_node_is_usable_and_priced_gpu_less_what_has_no_cpu(cases: range) -> None:
+    for random in draws(cases):
         mix, machine = a_mix(random), any_machine(random)
         state, _ = arrays(machine, OTHER)
         free, models = [device.free for device in machine.devices], [device.model for device in machine.devices]
@@ -327,8 +337,9 @@ def test_the_worth_of_a_node_is_usable_and_priced_gpu_less_what_has_no_cpu() -> 
         assert windlass_scorer.node_worth(state, N, mix) == expected
 
 
-def test_windlass_scores_the_change_of_worth_in_buckets_and_the_tighter_device_on_ties() -> None:
-    for random in draws(CASES):
+@in_parts(CASES)
+def test_windlass_scores_the_change_of_worth_in_buckets_and_the_tighter_device_on_ties(cases: range) -> None:
+    for random in draws(cases):
         machine, request, state, shapes, _, _, _ = a_case(random)
         mix, value = a_mix(random), random.randint(-9000, 9000)
         count, cpu = len(machine.devices), machine.free[0] - request.cpu

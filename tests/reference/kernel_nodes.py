@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 import numpy as np
+import pytest
 
 from windlass.cluster.node_state import GPU_POD_KINDS, Ints, NodeState
 from windlass.placement.kernel_arrays import (
@@ -131,9 +132,15 @@ def mix_rows(*classes: tuple[int, int, int, int, int], totals: tuple[int, int, i
 # Random ones. Amounts are few, so that equal ones are common.
 
 
-def draws(count: int) -> Iterator[Random]:
+def draws(cases: int | range) -> Iterator[Random]:
     """Sources of random cases, the same in every run."""
-    return (Random(seed) for seed in range(count))
+    return (Random(seed) for seed in (range(cases) if isinstance(cases, int) else cases))
+
+
+def in_parts(count: int, size: int = 20) -> pytest.MarkDecorator:
+    """For a test of so many `cases`: a few at a time, so that what one of them notices is noticed soon."""
+    parts = [range(first, min(first + size, count)) for first in range(0, count, size)]
+    return pytest.mark.parametrize("cases", parts, ids=lambda cases: f"from {cases.start}")
 
 
 def any_device(random: Random) -> Device:

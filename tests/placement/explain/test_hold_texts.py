@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from tests.engine.plain_objects import TWO_NODES, node, planned, pod
+from tests.placement.explain.held_objects import labelled, of_model
 
 from windlass.model.unstructured import Unstructured
 from windlass.model.verdict import Verdict
@@ -182,3 +183,16 @@ def test_a_limit_range_is_named_with_its_own_remedy() -> None:
     assert found.code == "POLICY_DENIED"
     assert "LimitRange" in found.remedy
     assert found.limits[0].text == found.detail
+
+
+def test_the_models_of_the_cluster_are_named_where_the_model_is_the_reason() -> None:
+    """No node of the zone has the model, and all others are full, so that no other request would start."""
+    nodes = [labelled(of_model("n0", "NVIDIA-H100"), zone="y"), *(of_model(f"n{at}", "NVIDIA-A100") for at in (1, 2))]
+    full = [pod(f"r{at}", 8, on=f"n{at}") for at in range(3)]
+    wanted = {"annotations": {"alibabacloud.com/gpu-card-model": "NVIDIA-H100"}}
+    others = [labelled(one, zone="x") for one in nodes[1:]]
+    picky = pod("w", 1, metadata=wanted, nodeSelector={"zone": "x"})
+    found = held(nodes[0], *others, *full, picky)
+    assert found.remedy == "allow one of the GPU models that the cluster has: NVIDIA-A100, NVIDIA-H100"
+    elsewhere = held(nodes[0], *others, *full, pod("w", 1, nodeSelector={"zone": "z"}))
+    assert elsewhere.remedy.startswith("compare nodeSelector")

@@ -27,6 +27,7 @@ from tests.placement.explain.held_objects import (
 
 from windlass.model.unstructured import Unstructured
 from windlass.model.verdict import Limit
+from windlass.placement.explain import limits
 
 LATER = "2026-01-01T01:00:00Z"
 AFFINITY = "1 node(s) didn't match Pod's node affinity/selector"
@@ -357,3 +358,16 @@ def test_a_planned_start_that_keeps_others_out_is_named() -> None:
     (limit,) = found.limits
     assert limit.text.startswith("room is free, but kept for work that is planned to begin at 2026-01-01T")
     assert (limit.kind, limit.behind) == ("plan", "default/first")
+
+
+def test_resources_behind_one_without_quota_are_counted_too() -> None:
+    """`cpu` has no quota, and of GPUs there is too little; where undeclared resources don't count, only the latter."""
+    objects = [*TWO_NODES, flavor(), *queue({"f": {GPU: 2}})]
+    found = verdict(*objects, asking(pod("w", 4, metadata=in_queue()), cpu=6))
+    assert [(limit.kind, limit.resource) for limit in found.limits] == [("quota", "cpu"), ("quota", GPU)]
+
+
+def test_the_workload_that_is_not_ready_is_read_out_of_the_message() -> None:
+    assert limits._unready_workload("waits until the pods of team/w are ready (…)") == "team/w"
+    assert limits._unready_workload("waits until the pods of another queue are ready") == ""
+    assert limits._unready_workload("team/w is not ready") == ""

@@ -265,3 +265,12 @@ def test_requested_and_free_gpus_are_summed_up_once_for_each_kind() -> None:
 )
 def test_fragments_are_enough_in_sum_and_too_few_on_the_nodes(waits: list[tuple[Pod, int]], fragmented: bool) -> None:
     assert totals(*PIECES, waits=waits).are_fragmented == fragmented
+
+
+def test_every_resource_of_which_the_empty_node_has_too_little_is_a_reason() -> None:
+    """No node has `ephemeral-storage`; the memory, which is listed behind it, counts as well."""
+    objects = [node("a", memory="64Gi")]
+    both = pod("w", asks={"ephemeral-storage": "1Gi", "memory": "65Gi"})
+    assert groups(*objects, waits=both) == {NodeGroup(("EPHEMERAL_STORAGE", CPU), ())}
+    one = pod("w", asks={"ephemeral-storage": "1Gi", "memory": "64Gi"})
+    assert groups(*objects, waits=one) == {NodeGroup(("EPHEMERAL_STORAGE",), ())}

@@ -250,3 +250,10 @@ def test_the_plan_says_what_is_lost_and_what_is_lost_at_least() -> None:
     )
     lost = {evict.workload: (evict.lost_gpu_seconds, evict.least_gpu_seconds) for evict in plan.evicts}
     assert lost == dict.fromkeys(("default/own", "default/stray"), (4 * 3600, 8 * 3600))
+
+
+def test_the_plan_says_what_is_lost_for_a_gang_at_least() -> None:
+    crowd = [node("a"), pod("one", 4, 0, "a"), pod("other", 4, 0, "a")]
+    plan = decided(*crowd, *(pod(f"gang-{member}", 4, 100, group=2) for member in range(2)))
+    lost = {evict.workload: (evict.lost_gpu_seconds, evict.least_gpu_seconds) for evict in plan.evicts}
+    assert lost == dict.fromkeys(("default/one", "default/other"), (4 * 3600, 8 * 3600))

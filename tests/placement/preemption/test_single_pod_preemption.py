@@ -83,6 +83,21 @@ def test_pods_before_the_preemptor_keep_their_nodes_and_pods_behind_it_come_afte
     assert codes(found) == {"last": "GPU_FULL"}
 
 
+def test_pods_behind_the_second_preemptor_are_placed_once() -> None:
+    """`last` is placed in the run in which `second` is refused, and again behind it; its node has room for one."""
+    nodes = [gpu_node("a", 4), gpu_node("b", 3), gpu_node("c", 2)]
+    running = [pod("low-a", 4, 0, "a", 600), pod("low-b", 3, 0, "b", 600)]
+    urgent, first = pod("urgent", 4, 9, age=900), pod("first", 1, 9, age=840)
+    second, last = pod("second", 3, 9, age=780), pod("last", 1, 9, age=720)
+    found = plan(*nodes, *running, urgent, first, second, last)
+    assert binds(found) == {
+        "urgent": ("a", ("default/low-a",)),
+        "first": ("c", ()),
+        "second": ("b", ("default/low-b",)),
+        "last": ("c", ()),
+    }
+
+
 def test_equal_pods_preempt_one_after_another_until_nobody_is_left() -> None:
     nodes = [gpu_node(f"n{at}", 1) for at in range(3)]
     running = [pod(f"low-{at}", 1, at, f"n{at}", 600) for at in range(3)]

@@ -266,8 +266,9 @@ def free_gpu(nodes: NodeState, n: int) -> int:
 
 
 def tightest_device(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """For a share: the number of the device with least free that fits, the lowest on ties; -1 for whole GPUs."""
-    if shapes[s, GPUS] != 1 or shapes[s, GPU_MILLI] == WHOLE_MILLI or shapes[s, MIG_REQUEST] >= 0:
+    """For a share: the number of the device with least free that fits, the lowest on ties; -1 for whole GPUs and MIG
+    instances, which have the milli-GPU of a whole one."""
+    if shapes[s, GPUS] != 1 or shapes[s, GPU_MILLI] == WHOLE_MILLI:
         return -1
     first: int = nodes.node_info[n, DEV_FIRST]
     best = -1

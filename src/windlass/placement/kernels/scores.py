@@ -215,7 +215,8 @@ def fgd_score(nodes: NodeState, shapes: Ints, memo: NodeMemo, mix: MixArrays, s:
     count = copy_free(nodes, n, free)
     model = node_model(nodes, n)
     cpu = nodes.free[n, CPU] - shapes[s, MILLI_CPU]
-    if shapes[s, GPUS] == 1 and shapes[s, GPU_MILLI] < WHOLE_MILLI and shapes[s, MIG_REQUEST] < 0:
+    # A MIG instance counts as a whole GPU here.
+    if shapes[s, GPUS] == 1 and shapes[s, GPU_MILLI] < WHOLE_MILLI:
         best, device = -1, -1
         first = nodes.node_info[n, DEV_FIRST]
         for i in range(count):
