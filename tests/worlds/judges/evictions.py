@@ -43,7 +43,7 @@ class EvictionJudge:
         now = self._state.clock()
         for evict in plan.evicts:
             stopped = self._stopped.get(evict.for_workload, -1e9) if evict.for_workload else -1e9
-            if now - stopped < REGRET_SECONDS and evict.for_workload not in self._regretted:
+            if now - stopped < REGRET_SECONDS and self._could_stay(evict.for_workload):
                 self._regretted.add(evict.for_workload)
                 self._wrong(
                     f"{evict.for_workload} was stopped below its minimum, and {evict.workload} is evicted for it "
@@ -59,6 +59,11 @@ class EvictionJudge:
         for preemptor, victims in waiting:
             for victim in victims:
                 self._check_stuck(preemptor, victim)
+
+    def _could_stay(self, gang: str) -> bool:
+        """Whether one victim could have been enough for the lost member: a gang with a topology may have to move whole
+        to another domain. Each gang is named once."""
+        return gang not in self._regretted and "topology" not in self._said.get(gang, "")
 
     def _check_stuck(self, preemptor: str, victim: str) -> None:
         pods = self._members(victim)
