@@ -16,7 +16,10 @@ from windlass.model.times import format_duration, parse_timestamp
 
 COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
-    r"max node group size reached|max total nodes in cluster reached|max cluster (cpu|memory|gpu) limit", re.I
+    r"max(imum)? (total )?(node ?|nodes )?(group|pool|cluster)?( ?size| \w+ limit| ?in cluster)?( is| was)? reached"
+    r"|max cluster (cpu|memory|gpu) limit"
+    r"|(at|reached|exceed\w*) (its |the |their )?max(imum)?\b.{0,20}(size|nodes|count|limit)",
+    re.I,
 )
 OVER_LIMITS = re.compile(r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I)
 NO_CAPACITY = re.compile(
@@ -52,6 +55,13 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     if finding is None or (failed is not None and finding.code == "AUTOSCALER_NO_MATCHING_GROUP"):
         return failed or finding
     return finding
+
+
+def capacity_code(text: str) -> str:
+    """What a message about nodes that were asked for and do not come shows; empty if it shows neither."""
+    if AT_MAXIMUM.search(text) or OVER_LIMITS.search(text):
+        return "AUTOSCALER_MAX_SIZE"
+    return "CLOUD_CAPACITY" if NO_CAPACITY.search(text) else ""
 
 
 def coming_node_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:

@@ -28,9 +28,8 @@ from windlass.diagnose.stack_components import (
     gpu_nodes,
     stack_pods,
 )
-from windlass.diagnose.subject import template_pods
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import discovery_faults, unworking_discovery, workload_fault
+from windlass.diagnose.workload_faults import daemonset_exclusion, discovery_faults, unworking_discovery, workload_fault
 from windlass.model.names.nvidia import (
     DEPLOY_LABEL_PREFIX,
     MIG_CONFIG_LABEL,
@@ -39,7 +38,6 @@ from windlass.model.names.nvidia import (
 )
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.taints import is_lifecycle_taint
 from windlass.model.times import parse_timestamp
 
 NEW_NODE_SECONDS = 600
@@ -350,19 +348,6 @@ def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
         ).startswith("taint"):
             return ["TAINT_NOT_TOLERATED"]
     return []
-
-
-def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
-    """Why a DaemonSet has no pod on the node; empty if it should have one."""
-    pods, _ = template_pods(daemon)
-    if not pods:
-        return ""
-    pod = pods[0]
-    misses = nodes.selector_mismatches(node, pod)
-    if misses:
-        return f"label {misses[0]}"
-    taints = [taint for taint in nodes.blocking_taints(node, pod) if not is_lifecycle_taint(taint.key)]
-    return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
 
 
 def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:

@@ -122,6 +122,12 @@ LOG_PATTERNS = (
         r"|binding volumes: |unbound immediate persistentvolumeclaims|volume node affinity conflict",
         API,
     ),
+    _pattern(
+        "WRONG_SCHEDULER",
+        r"no matches for kind \W{0,2}PodGroup|could not find the requested resource.{0,60}podgroup",
+        API,
+        remedy="install the gang scheduler that the operator is told to use, or turn gang scheduling off in it",
+    ),
     # HAMi's and Volcano's words for cards that they split
     _pattern(
         "GPU_FULL",
@@ -195,7 +201,9 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_NODES_MISSING",
-        r"failed to stat CDI host device|unresolvable CDI devices|/dev/nvidia\S*:? (no such file|not found)"
+        r"failed to stat CDI host device|/dev/nvidia\S*:? (no such file|not found)"
+        r"|\bCDI\b.{0,60}(unresolv\w*|unknown|not found|no such|missing)|unresolv\w+ CDI"
+        r"|(no such|not found|missing|could not locate|cannot find|does not exist|skipping)\b.{0,60}/dev/nvidia"
         r"|error gathering device information .*/dev/nvidia",
         KUBELET,
         STACK,

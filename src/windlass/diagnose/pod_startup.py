@@ -71,7 +71,8 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     below = [] if symptom in own_faults else _below(evidence, pod, node, now)  # no device explains these
     found = conclude(symptom, [*judged, *below])
     is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
-    is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
+    is_alone = is_ready(pod) and found.cause.evidence in [match_finding(seen).evidence for seen in own]
+    is_certain = found.is_certain and not is_untied and not is_alone and not doubt(found.cause, node)
     cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), pod)
     return msgspec.structs.replace(found, cause=cause, is_certain=is_certain)
 

@@ -12,6 +12,7 @@ from windlass.diagnose.gpus import gpu_finding
 from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
+from windlass.diagnose.workload_faults import exclusion_finding
 from windlass.model.node import Node
 
 
@@ -53,12 +54,11 @@ def _of_daemon(evidence: Evidence, item: ClusterObject) -> Finding | None:
     for node in gpu_nodes(evidence):
         if node.name in occupied or nodes.gpu_resources(node):
             continue
-        why = gpu_stack.daemonset_exclusion(item, node)
-        if why and component_of(item) == "device plugin":
+        found = exclusion_finding(item, node)
+        if found is not None and component_of(item) == "device plugin":
             return gpu_stack.plugin_absent_finding(evidence, node, [item])
-        if why:
-            code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
-            return Finding(code, f"{item.title} has no pod on GPU node {node.name}: {why}")
+        if found is not None:
+            return found
     return None
 
 

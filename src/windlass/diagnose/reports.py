@@ -49,6 +49,9 @@ class Report(msgspec.Struct, frozen=True):
     at: str = ""
     """When it was said last; empty if that is not known."""
 
+    is_line: bool = False
+    """Whether it is a line of a log, which one program believed at one moment."""
+
     @property
     def quote(self) -> str:
         return f"{self.speaker}: {self.text}"
@@ -136,7 +139,7 @@ def log_reports(evidence: Evidence, items: Sequence[ClusterObject], pods: Iterab
             continue
         for log in evidence.logs_of(pod):
             yield from (
-                Report(log.origin, line.strip())
+                Report(log.origin, line.strip(), is_line=True)
                 for line in reversed(log.lines)
                 if COMPLAINS.search(line) and named.search(line)
             )

@@ -112,6 +112,8 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     where the host's driver works, the fault is its own.
     """
     fault = workload_fault(evidence, owner, now)
+    if fault is not None and not evidence.children(owner) and fault.code in EXCLUDED:
+        return msgspec.structs.replace(fault, code="DEVICE_PLUGIN_ABSENT", contributing=(fault.code,))
     failing = [item for item in evidence.children(owner) if container_failure(item) and node_of(item) not in served]
     if fault is not None and fault.code not in LIBRARY_CODES:
         codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
@@ -134,6 +136,7 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     return Finding("DEVICE_PLUGIN_FAILING", message, proof, remedy=remedy, missing=tuple(missing))
 
 
+EXCLUDED = ("SELECTOR_MISMATCH", "TAINT_NOT_TOLERATED")
 LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
 """What the words of a plugin that finds no library seem to say."""
 

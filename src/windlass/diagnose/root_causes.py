@@ -23,9 +23,15 @@ from windlass.diagnose.promised_devices import promised_by_configs, promised_ins
 from windlass.diagnose.quotas import namespace_key_finding
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
+from windlass.diagnose.unschedulable import SPREAD_REMEDY, Candidate, SchedulingAnalysis, spread_exclusion
 from windlass.diagnose.unstructured import nested_map, nested_string
-from windlass.diagnose.workload_faults import discovery_faults, plugin_faults, workload_fault
+from windlass.diagnose.workload_faults import (
+    daemonset_exclusion,
+    discovery_faults,
+    exclusion_finding,
+    plugin_faults,
+    workload_fault,
+)
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
@@ -61,6 +67,8 @@ def collect_hypotheses(
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(evidence, subject, analysis)
         found += [Hypothesis(labels)] if labels is not None else []
+    if finding.code == "TAINT_NOT_TOLERATED" and (excluded := spread_exclusion(analysis)):
+        found.append(Hypothesis(_empty_domain(excluded, finding), would_run=True))
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
     if finding.code == "RESOURCE_NAME_MISMATCH":
@@ -105,6 +113,13 @@ def with_rollout(
             remedy = "set the Deployment's strategy to Recreate, or maxSurge: 0 and maxUnavailable: 1"
             return msgspec.structs.replace(finding, headline=message, remedy=remedy, changed_by=USERS)
     return finding
+
+
+def _empty_domain(excluded: str, taint: Finding) -> Finding:
+    """A node that the pod may not use, which counts as an empty domain and so keeps it off those that it may use."""
+    message = f"{excluded}: a node whose taint it does not tolerate counts as an empty domain"
+    remedy = f"{SPREAD_REMEDY.replace('cordoned', 'such')}; or tolerate the taint, if the pod may run there"
+    return Finding("POD_SPREAD_CONFLICT", message, (taint.message,), remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
 
 
 # Nodes that would do if they were not faulty
@@ -214,10 +229,7 @@ def _agent_faults(evidence: Evidence, node: Node, now: int) -> Iterator[Finding]
     for daemon in evidence.of_kind("DaemonSet"):
         if not any(word in daemon.name for word in words):
             continue
-        why = gpu_stack.daemonset_exclusion(daemon, node)
-        code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
-        remedy = f"let {daemon.title} run on the node (its tolerations and node selector)"
-        fault = Finding(code, why, remedy=remedy) if why else workload_fault(evidence, daemon, now, node.name)
+        fault = exclusion_finding(daemon, node) or workload_fault(evidence, daemon, now, node.name)
         if fault is not None:
             message = f"{daemon.title}, which takes the taint {key} off node {node.name}, does not run there"
             shown = msgspec.structs.replace(fault, headline=f"{message}: {fault.message}", changed_by=ADMINISTRATORS)
@@ -237,7 +249,7 @@ def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: Scheduli
     for daemon in evidence.of_kind("DaemonSet"):
         if not own or not COMPONENTS["device plugin"].search(daemon.name):
             continue
-        why = gpu_stack.daemonset_exclusion(daemon, candidate.node)
+        why = daemonset_exclusion(daemon, candidate.node)
         if any(why == f"taint {taint} is not tolerated" for taint in own):
             message = (
                 f"neither the pod nor the device plugin ({daemon.title}) tolerates the taint {', '.join(own)} of GPU "
