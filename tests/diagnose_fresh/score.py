@@ -125,11 +125,7 @@ def main() -> None:
     args = parser.parse_args()
     only = set(filter(None, args.only.split(",")))
     with tempfile.TemporaryDirectory() as place:
-        folders = (
-            sorted(args.folder.iterdir())
-            if args.folder
-            else write_cases(Path(place), SETS[args.set])
-        )
+        folders = sorted(args.folder.iterdir()) if args.folder else write_cases(Path(place), SETS[args.set])
         asked = [path for path in folders if (path / "expected.json").exists() and (not only or path.name in only)]
         report(list(score(asked)), args.v)
 

@@ -193,8 +193,9 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     sightings = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
     sightings += log_patterns.find_matches(stack_logs(evidence, node.name), log_patterns.STACK)
     for seen in sightings:
-        if seen.code not in [finding.code for finding in found]:
-            found.append(match_finding(seen))
+        known = [finding for finding in found if finding.code == seen.code]
+        if not known or seen.explains:  # a line that says what it leads to says more than the host's
+            found = [finding for finding in found if finding not in known] + [match_finding(seen)]
     found.sort(key=lambda finding: DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER))
     return found
 

@@ -38,6 +38,8 @@ class LogPattern(msgspec.Struct, frozen=True):
     sources: frozenset[str]
     remedy: str = ""
     """If empty, that of the code."""
+    explains: tuple[str, ...] = ()
+    """Codes that such a line explains, beside those of `explanations`."""
 
 
 class PatternMatch(msgspec.Struct, frozen=True):
@@ -47,10 +49,11 @@ class PatternMatch(msgspec.Struct, frozen=True):
     remedy: str = ""
     words: str = ""
     """The part of the line that the pattern is about."""
+    explains: tuple[str, ...] = ()
 
 
-def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "") -> LogPattern:
-    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in), remedy)
+def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "", explains: tuple[str, ...] = ()) -> LogPattern:
+    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in), remedy, explains)
 
 
 FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
@@ -104,6 +107,18 @@ LOG_PATTERNS = (
         API,
         KUBELET,
     ),
+    _pattern(
+        "DRA_CLAIM_INVALID",
+        r"resourceclaim\b.{0,160}could not find the requested resource",
+        KUBELET,
+        remedy="the kubelet asks in a version of resource.k8s.io that the API server does not serve: bring both to one "
+        "release, and enable that version",
+    ),
+    _pattern(
+        "DEVICE_PLUGIN_ABSENT",
+        r"DRA driver \S+ is not registered|\S+ not found in the list of registered DRA (drivers|plugins)",
+        KUBELET,
+    ),
     _pattern("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
     _pattern(
         "POLICY_DENIED",
@@ -113,7 +128,7 @@ LOG_PATTERNS = (
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
-        r"|(failed|error)( to)? call(ing)? .{0,20}webhook",
+        r"|(failed|error)( to)? call(ing)? .{0,20}webhook|\bis not (permitted|allowed) (in|by)\b",
         API,
     ),
     _pattern(
@@ -191,6 +206,12 @@ LOG_PATTERNS = (
         r"|unsatisfied condition: driver",
         KUBELET,
         CONTAINER,
+    ),
+    _pattern(
+        "DEVICE_PLUGIN_FAILING",
+        r"unknown device id: (?!GPU-|MIG-|\d)\w|device error: (?!unknown|GPU-|MIG-|\d)[\w-]+: unknown device",
+        KUBELET,
+        remedy="see the log of the plugin that handed out this name, which is that of no device, and of its scheduler",
     ),
     _pattern(
         "DEVICE_ID_STALE",
@@ -300,12 +321,22 @@ LOG_PATTERNS = (
         HOST,
     ),
     _pattern(
+        "DEVICE_PERMISSION",
+        r"(could not insert|insmod|init_module|modprobe).{0,80}permission denied",  # not EPERM: Secure Boot's refusal
+        STACK,
+        HOST,
+        remedy="let the driver's container load kernel modules: see the denials in the host's audit log (SELinux), "
+        "and use the vendor's policy",
+        explains=("DRIVER_MISSING",),
+    ),
+    _pattern(
         "DRIVER_MISSING",
         r"could not resolve linux kernel version|(kernel headers|kernel-devel|linux-headers).{0,60}(not|unable|could)"
         r"|module nvidia not found|modprobe:.*nvidia|couldn.t communicate with the nvidia driver|driver not loaded"
         r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)"
         r"|failed to (install|build|compile).{0,30}(driver|kernel module)"
         r"|(?<!found )no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found"
+        r"|/sys/module/(nvidia|amdgpu|i915|xe|habanalabs)\S*:? no such|(amdgpu|nvidia|i915) driver (is )?unavailable"
         r"|key was rejected by service|bound to nouveau|nouveau .{0,20}is (currently )?(loaded|in use)",
         STACK,
         HOST,
@@ -347,7 +378,7 @@ LOG_PATTERNS = (
         r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
         r"|no (nvidia |cuda )?(gpu|accelerator|cuda device|platform)s? (was |were )?(found|detected|available|visible)"
         r"|failed to infer device type|is_available\(\)( is|:| returned| ==)? false"
-        r"|nvidia-smi\"?:? ?(command |executable file )?not found"
+        r"|nvidia-smi[\"'`]?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
         CONTAINER,
@@ -367,7 +398,7 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
         for line in log.lines:
             for log_pattern in patterns:
                 if shown := log_pattern.pattern.search(line):
-                    seen = PatternMatch(log_pattern.code, log.origin, line.strip(), log_pattern.remedy, shown[0])
+                    seen = _match(log_pattern, log.origin, line.strip(), shown[0])
                     if not seen.remedy and seen.line == found.get(seen.code, seen).line:
                         found.setdefault(seen.code, seen)  # a narrower pattern may have matched the line
                     else:
@@ -378,10 +409,15 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
     return sorted(found.values(), key=lambda match: order[match.code])
 
 
+def _match(pattern: LogPattern, origin: str, line: str, words: str) -> PatternMatch:
+    return PatternMatch(pattern.code, origin, line, pattern.remedy, words, pattern.explains)
+
+
 def match_finding(match: PatternMatch) -> Finding:
     """The cause that a line shows, with the line as its evidence."""
     headline = match.words if match.code == "INVALID_OBJECT" else ""  # it says more than the meaning of the code
-    return Finding(match.code, headline, (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
+    quote = f"{match.origin}: {_quote(match)}"
+    return Finding(match.code, headline, (quote,), remedy=match.remedy, explains=match.explains)
 
 
 def _quote(match: PatternMatch) -> str:

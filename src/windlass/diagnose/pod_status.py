@@ -117,6 +117,35 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
+def uncreated(pod: ClusterObject) -> tuple[str, str] | None:
+    """(container, the runtime's words) of a container that the runtime can't create or start; None if there is none."""
+    for container, state, details in container_states(pod):
+        if state == "waiting" and nested_string(details, "reason") in UNCREATED and details.get("message"):
+            return container, nested_string(details, "message")
+    return None
+
+
+UNCREATED = ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
+
+
+def runtime_findings(pod: ClusterObject) -> list[Finding]:
+    """A container that can't be created, by the fault of a part of NVIDIA's toolkit, in whatever words.
+
+    That is sure; why that part fails is not, so other patterns come first.
+    """
+    container, said = uncreated(pod) or ("", "")
+    part = TOOLKIT.search(said)
+    if part is None:
+        return []
+    message = f"container {container} can't be created: {part[0]} fails on node {node_of(pod)}"
+    missing = MissingEvidence("the logs of the runtime and the toolkit", f"windlass doctor node {node_of(pod)}")
+    quote = (f"status of {pod.title}: {said[:LONG_LINE]}",)
+    return [Finding("RUNTIME_NOT_CONFIGURED", message, quote, missing=(missing,))]
+
+
+TOOLKIT = re.compile(r"nvidia-(container-(runtime|toolkit|cli)[\w.-]*|ctk|cdi-hook)|libnvidia-container")
+
+
 # Started, but not as it should be
 
 
@@ -145,11 +174,12 @@ def entry_point_findings(said: list[LogLines], node: Node | None) -> list[Findin
 
 
 ENTRY_POINT = re.compile(
-    r"exec:? (user process caused|\"?(?P<program>[^\":]*?)\"?)\W+(stat [^:]+: )?"
-    r"(?P<why>executable file not found[^:]*|no such file or directory|permission denied|is a directory"
-    r"|exec format error)",
+    r"exec(utable file)?:? (user process caused|[\"`]?(?P<program>[^\":`]*?)[\"`]?)\W+(stat [^:]+: )?"
+    r"(?P<why>executable file not found[^:]*|not found in \$PATH|no such file or directory|permission denied"
+    r"|is a directory|exec format error)",
     re.I,
 )
+"""As runc and as crun say it."""
 HOOK = re.compile(r"\bhook\b|\bprobe\b|exec failed", re.I)
 """Words before a program that is another one than the container's own."""
 ARCH_LABEL = "kubernetes.io/arch"

@@ -20,7 +20,7 @@ from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import workload_fault
+from windlass.diagnose.workload_faults import exclusion_finding, workload_fault
 
 
 def claim_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
@@ -223,6 +223,27 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
             name = nested_string(request, "deviceClassName") or nested_string(request, "exactly", "deviceClassName")
             found += [name] if name else []
     return found
+
+
+def with_driver(evidence: Evidence, found: Finding, pod: ClusterObject, now: int) -> Finding:
+    """That a driver is not registered with the pod's kubelet, with why its kubelet plugin does not run on that node."""
+    node = evidence.nodes.get(node_of(pod))
+    if found.code != "DEVICE_PLUGIN_ABSENT" or node is None or "DRA" not in "".join(found.evidence):
+        return found
+    for owner in evidence.of_kind("DaemonSet"):
+        if not KUBELET_PLUGIN.search(owner.name):
+            continue
+        why = exclusion_finding(owner, node) or workload_fault(evidence, owner, now, node.name)
+        crashes = [item for item in evidence.children(owner) if node_of(item) == node.name and container_failure(item)]
+        if why is not None:
+            contributing = (why.code, *found.contributing)
+            return msgspec.structs.replace(found, headline=why.message, contributing=contributing, remedy=why.remedy)
+        if crashes:
+            message = f"{crashes[0].title} on node {node.name}: {container_failure(crashes[0])}"
+            proof = (*found.evidence, *_complaints(evidence, crashes[0]))
+            return Finding("DEVICE_PLUGIN_FAILING", message, proof, found.contributing)
+    missing = MissingEvidence("the driver's pods", f"kubectl get pods -A --field-selector spec.nodeName={node.name}")
+    return msgspec.structs.replace(found, missing=(missing,))
 
 
 # ComputeDomains (multi-node NVLink): the kubelet says only that the domain is not ready

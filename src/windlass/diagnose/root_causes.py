@@ -24,7 +24,7 @@ from windlass.diagnose.quotas import namespace_key_finding
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unschedulable import SPREAD_REMEDY, Candidate, SchedulingAnalysis, spread_exclusion
-from windlass.diagnose.unstructured import nested_map, nested_string
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.diagnose.workload_faults import (
     daemonset_exclusion,
     discovery_faults,
@@ -69,6 +69,8 @@ def collect_hypotheses(
         found += [Hypothesis(labels)] if labels is not None else []
     if finding.code == "TAINT_NOT_TOLERATED" and (excluded := spread_exclusion(analysis)):
         found.append(Hypothesis(_empty_domain(excluded, finding), would_run=True))
+    if finding.code == "TAINT_NOT_TOLERATED":
+        found += _startup_taints(evidence, analysis)
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
     if finding.code == "RESOURCE_NAME_MISMATCH":
@@ -120,6 +122,26 @@ def _empty_domain(excluded: str, taint: Finding) -> Finding:
     message = f"{excluded}: a node whose taint it does not tolerate counts as an empty domain"
     remedy = f"{SPREAD_REMEDY.replace('cordoned', 'such')}; or tolerate the taint, if the pod may run there"
     return Finding("POD_SPREAD_CONFLICT", message, (taint.message,), remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+
+
+def _startup_taints(evidence: Evidence, analysis: SchedulingAnalysis) -> Iterator[Hypothesis]:
+    """A taint that a NodePool puts on its new nodes until something takes it off; it is not to be tolerated."""
+    pools = [(item, nested_maps(item.data, "spec", "template", "spec", "startupTaints")) for item in _pools(evidence)]
+    for candidate in analysis.candidates:
+        keys = {taint.key for taint in nodes.blocking_taints(candidate.node, analysis.pod)}
+        is_alone = candidate.permanent_codes == ("TAINT_NOT_TOLERATED",)
+        pool = next((pool for pool, rows in pools if is_alone and keys <= {row.get("key") for row in rows}), None)
+        if pool is not None:
+            subject, named = f"node {candidate.node.name}", ", ".join(sorted(keys))
+            message = f"{subject} still has the taint {named}, with which {pool.title} starts nodes"
+            remedy = "repair or install what should take the taint off, or drop it from startupTaints"
+            fault = Finding("NODE_UNSCHEDULABLE", message, remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+            yield Hypothesis(fault, subject, not candidate.capacity_codes)
+            return
+
+
+def _pools(evidence: Evidence) -> list[ClusterObject]:
+    return [*evidence.of_kind("NodePool"), *evidence.of_kind("Provisioner")]
 
 
 # Nodes that would do if they were not faulty

@@ -30,6 +30,7 @@ from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import quota_finding
+from windlass.diagnose.reports import reports_about
 from windlass.diagnose.scheduler_health import scheduler_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
 from windlass.diagnose.unstructured import find_condition, nested_string
@@ -219,8 +220,15 @@ class Inquiry(WaitingInquiry):
         if (behind := self._unmade()) is not None:
             return Answer(behind)
         if not self.templates:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
+            return Answer(self._podless())
         return self._would_run(self.templates)
+
+    def _podless(self) -> Finding:
+        """No pods, and no cause that is known: what was said about it last, if anything was."""
+        items = [item for item in self.subject.related if item.kind != "Workload"]
+        said = reports_about(self.evidence, items, ())[:1]
+        why = f"has no pods: {said[0].text}" if said else "has no pods, and no event says why"
+        return _unknown(f"{self.subject.title} {why}", self.subject, tuple(report.quote for report in said))
 
     def _unmade(self) -> Finding | None:
         """Why its controller makes no pods: it does not work, or is told to use a scheduler that does not exist."""
@@ -242,7 +250,7 @@ class Inquiry(WaitingInquiry):
         if not self.evidence.nodes and self.explained_hold is not None:
             return Answer(engine_finding(self.explained_hold))
         if not self.evidence.nodes:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
+            return Answer(self._podless())
         for pod in templates:
             answer = self.unplaced_answer(pod, None, 1)
             if answer.finding.code != "NONE":

@@ -146,7 +146,7 @@ def _essence(match: PatternMatch) -> str:
 
 ESSENCE = re.compile(
     r"exceeded quota:|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
-    r"|error looking up|no PriorityClass|unable to create new content",
+    r"|error looking up|no PriorityClass|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
     re.I,
 )
 

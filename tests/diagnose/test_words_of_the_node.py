@@ -1,0 +1,130 @@
+"""What the kubelet and the runtime say about a pod with a node, in whatever words, and what must not be made of it."""
+
+from __future__ import annotations
+
+import pytest
+from tests.diagnose.causal_scenes import PRESENT, crashing, running
+from tests.diagnose.objects import GPU, ask, event, node, pod, thing
+
+from windlass.model.unstructured import Unstructured
+
+OLD = "2026-03-01T09:00:00Z"
+THERE = node("g1", 4, labels=PRESENT)
+SCHEDULED = {"type": "PodScheduled", "status": "True", "lastTransitionTime": OLD}
+
+
+def uncreated(message: str, gpus: int = 1) -> Unstructured:
+    waiting = {"reason": "CreateContainerError", "message": message}
+    states = [{"name": "main", "state": {"waiting": waiting}}]
+    return pod("asked", gpus, on="g1", phase="Pending", status={"containerStatuses": states})
+
+
+@pytest.mark.parametrize(
+    ("message", "code", "confidence"),
+    [
+        (
+            "error executing hook `/usr/bin/nvidia-container-runtime-hook` (exit: 1)",
+            "RUNTIME_NOT_CONFIGURED",
+            "low",
+        ),
+        ("nvidia-container-runtime: error adding seccomp filter rule", "RUNTIME_NOT_CONFIGURED", "low"),
+        ("executable file `nvidia-smi` not found in $PATH: No such file", "RUNTIME_NOT_CONFIGURED", "high"),
+        ("executable file `python4` not found in $PATH: No such file", "APP_ERROR", "high"),
+        ("nvidia-container-cli: device error: unknown device id: no-gpu-has-8MiB", "DEVICE_PLUGIN_FAILING", "high"),
+        ("nvidia-container-cli: device error: unknown device id: GPU-7", "DEVICE_ID_STALE", "high"),
+        ("failed to reserve container name main_0", "UNKNOWN", "low"),
+    ],
+)
+def test_a_container_that_is_not_created_has_the_cause_that_its_runtime_names(
+    message: str, code: str, confidence: str
+) -> None:
+    found = ask("pod/asked", THERE, uncreated(message))
+    assert (found.code, found.confidence) == (code, confidence)
+
+
+def test_an_unknown_cause_repeats_what_the_runtime_says() -> None:
+    found = ask("pod/asked", THERE, uncreated("failed to reserve container name main_0"))
+    assert "ontainer main can't be created: failed to reserve container name main_0" in found.headline
+
+
+def unprepared(message: str, *more: Unstructured) -> list[Unstructured]:
+    waiting = {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "ContainerCreating"}}}]}
+    spec = {"resourceClaims": [{"name": "g", "resourceClaimName": "c"}]}
+    asked = pod("asked", on="g1", phase="Pending", spec=spec, status=waiting | {"conditions": [SCHEDULED]})
+    return [asked, event("Pod/asked", "FailedPrepareDynamicResources", message, "kubelet"), *more]
+
+
+NOT_REGISTERED = "prepare dynamic resources: DRA driver gpu.nvidia.com is not registered"
+
+
+def kubelet_plugin(selector: dict[str, str]) -> Unstructured:
+    template = {"template": {"spec": {"nodeSelector": selector, "containers": [{"name": "c"}]}}}
+    return thing("DaemonSet", "dra-kubelet-plugin", template, namespace="gpu-operator")
+
+
+def test_a_driver_that_is_not_registered_is_followed_to_its_plugin() -> None:
+    away = ask("pod/asked", THERE, *unprepared(NOT_REGISTERED, kubelet_plugin({"dra": "on"})))
+    assert (away.code, away.confidence) == ("DEVICE_PLUGIN_ABSENT", "high")
+    assert "has no pod on node g1: label dra is absent" in away.headline
+    failing = crashing("dra-kubelet-plugin-1", "g1", owner=("DaemonSet", "dra-kubelet-plugin"))
+    broken = ask("pod/asked", THERE, *unprepared(NOT_REGISTERED, kubelet_plugin({}), failing))
+    assert broken.code == "DEVICE_PLUGIN_FAILING"
+    unseen = ask("pod/asked", THERE, *unprepared(NOT_REGISTERED))
+    assert (unseen.code, unseen.confidence) == ("DEVICE_PLUGIN_ABSENT", "low")
+
+
+def test_a_claim_that_the_kubelet_asks_for_in_another_version_is_told_from_a_missing_one() -> None:
+    said = "failed to fetch ResourceClaim c referenced by pod asked: the server could not find the requested resource"
+    found = ask("pod/asked", THERE, *unprepared(said))
+    assert found.code == "DRA_CLAIM_INVALID"
+    assert "bring both to one release" in found.headline
+
+
+def test_a_driver_that_may_not_load_its_module_is_a_question_of_permission() -> None:
+    driver = crashing("nvidia-driver-daemonset-1", "g1")
+    waits = [node("g1", labels=PRESENT), driver, pod("asked", 1)]
+    log = "modprobe: ERROR: could not insert 'nvidia': {}"
+    denied = ask("pod/asked", *waits, logs={"gpu-operator/nvidia-driver-daemonset-1": log.format("Permission denied")})
+    assert denied.code == "DEVICE_PERMISSION"
+    assert "DRIVER_MISSING" in [link.code for link in denied.chain]
+    absent = ask("pod/asked", *waits, logs={"gpu-operator/nvidia-driver-daemonset-1": log.format("No such device")})
+    assert absent.code == "DRIVER_MISSING"
+    # A denial on the host that is not the driver's does not explain a missing driver
+    avc = {"g1": 'audit: avc:  denied  { read } for  pid=1 comm="cat" name="params"'}
+    logs = {"gpu-operator/nvidia-driver-daemonset-1": "NVIDIA driver is not installed"}
+    assert ask("pod/asked", *waits, logs=logs, hosts=avc).code == "DRIVER_MISSING"
+
+
+def test_a_startup_taint_of_a_node_pool_is_not_to_be_tolerated() -> None:
+    taint = {"key": "wait-for-me", "effect": "NoSchedule"}
+    spec = {"template": {"spec": {"startupTaints": [taint]}}}
+    pool = thing("NodePool", "gpus", spec, "karpenter.sh/v1", namespace="")
+    objects = [node("g1", 4, taints=[taint]), pod("asked", 1)]
+    found = ask("pod/asked", *objects, pool)
+    assert found.code == "NODE_UNSCHEDULABLE"
+    assert found.chain[0].code == "TAINT_NOT_TOLERATED"
+    pool["spec"]["template"]["spec"]["startupTaints"] = []
+    assert ask("pod/asked", *objects, pool).code == "TAINT_NOT_TOLERATED"
+    assert ask("pod/asked", *objects).code == "TAINT_NOT_TOLERATED"
+
+
+def test_what_an_object_says_of_itself_is_repeated_even_if_it_is_not_understood() -> None:
+    said = {"conditions": [{"type": "Synchronized", "status": "False", "reason": "Odd", "message": "the moon is full"}]}
+    found = ask("vmi/m", THERE, thing("VMI", "m", {}, "kubevirt.io/v1", status=said))
+    assert (found.code, found.confidence) == ("UNKNOWN", "low")
+    assert "the moon is full" in found.headline
+    said["conditions"][0]["message"] = "HostDevice nvidia.com/X is not permitted in permittedHostDevices configuration"
+    refused = ask("vmi/m", THERE, thing("VMI", "m", {}, "kubevirt.io/v1", status=said))
+    assert refused.code == "POLICY_DENIED"
+    assert "HostDevice nvidia.com/X is not permitted" in refused.headline
+
+
+def test_a_plugin_without_the_kernels_module_has_no_driver() -> None:
+    plugin = running("amdgpu-device-plugin-1", "g1", OLD)
+    line = "stat /sys/module/amdgpu/drivers: no such file or directory"
+    amd = node("g1", labels={"feature.node.kubernetes.io/pci-1002.present": "true"})
+    asked = pod("asked", 1, resource=GPU.replace("nvidia", "amd"))
+    assert (
+        ask("pod/asked", amd, plugin, asked, logs={"gpu-operator/amdgpu-device-plugin-1": line}).code
+        == "DRIVER_MISSING"
+    )
