@@ -20,7 +20,7 @@ from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import exclusion_finding, workload_fault
+from windlass.diagnose.workload_faults import excluded_plugin, exclusion_finding, workload_fault
 
 
 def claim_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
@@ -111,9 +111,7 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     It loads the driver's library from the host by itself, so what it does not find says nothing about the runtime, and
     where the host's driver works, the fault is its own.
     """
-    fault = workload_fault(evidence, owner, now)
-    if fault is not None and not evidence.children(owner) and fault.code in EXCLUDED:
-        return msgspec.structs.replace(fault, code="DEVICE_PLUGIN_ABSENT", contributing=(fault.code,))
+    fault = workload_fault(evidence, owner, now) or excluded_plugin(evidence, owner)
     failing = [item for item in evidence.children(owner) if container_failure(item) and node_of(item) not in served]
     if fault is not None and fault.code not in LIBRARY_CODES:
         codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
@@ -136,7 +134,6 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     return Finding("DEVICE_PLUGIN_FAILING", message, proof, remedy=remedy, missing=tuple(missing))
 
 
-EXCLUDED = ("SELECTOR_MISMATCH", "TAINT_NOT_TOLERATED")
 LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
 """What the words of a plugin that finds no library seem to say."""
 

@@ -42,16 +42,16 @@ def workload_fault(evidence: Evidence, owner: ClusterObject, now: int, node: str
         found = pod_fault(evidence, pod, now)
         if found is not None:
             return found
-    return None if placed else creation_refusal(evidence, family) or _without_nodes(evidence, owner)
+    return None if placed else creation_refusal(evidence, family)
 
 
-def _without_nodes(evidence: Evidence, owner: ClusterObject) -> Finding | None:
-    """A DaemonSet that runs nowhere, since its selector or a taint excludes every node; GPU nodes are named first."""
-    if owner.kind != "DaemonSet" or nested_int(owner.data, "status", "desiredNumberScheduled"):
+def excluded_plugin(evidence: Evidence, owner: ClusterObject) -> Finding | None:
+    """A plugin's DaemonSet without pods, whose selector or a taint excludes every node; GPU nodes are named first."""
+    shown = sorted(evidence.nodes.values(), key=lambda node: not looks_like_gpu_node(node))[:MANY_NODES]
+    found = [exclusion_finding(owner, node) for node in shown] if not evidence.children(owner) else []
+    if not found or found[0] is None or not all(found):
         return None
-    shown = sorted(evidence.nodes.values(), key=lambda node: not looks_like_gpu_node(node))
-    found = [exclusion_finding(owner, node) for node in shown[:MANY_NODES]]
-    return found[0] if found and all(found) else None
+    return msgspec.structs.replace(found[0], code="DEVICE_PLUGIN_ABSENT", contributing=(found[0].code,))
 
 
 MANY_NODES = 200
@@ -222,6 +222,7 @@ def plugin_faults(evidence: Evidence, resource: str, now: int) -> list[Finding]:
             continue
         role, explains = f"which should advertise {resource}", ("RESOURCE_NAME_MISMATCH",)
         fault, crash = role_fault(evidence, owner, role, now, "", explains), _crash(evidence, owner, role)
+        fault = fault or excluded_plugin(evidence, owner)
         if fault is None and crash is not None:
             fault = msgspec.structs.replace(crash, code="DEVICE_PLUGIN_FAILING", explains=explains)
         if fault is None and said:  # that it runs is no evidence that it has found a device
