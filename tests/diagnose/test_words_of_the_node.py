@@ -128,3 +128,41 @@ def test_a_plugin_without_the_kernels_module_has_no_driver() -> None:
         ask("pod/asked", amd, plugin, asked, logs={"gpu-operator/amdgpu-device-plugin-1": line}).code
         == "DRIVER_MISSING"
     )
+
+
+AMD = {"feature.node.kubernetes.io/pci-1002.present": "true"}
+
+
+def test_a_gpu_of_another_vendor_counts_for_pods_that_ask_for_it() -> None:
+    """Beside NVIDIA's nodes, too; most CPUs of AMD have one, and pods that ask for NVIDIA's do not wait for it."""
+    plugin = running("amdgpu-device-plugin-1", "g2", OLD)
+    full = [node("g1", 1, labels=PRESENT), node("g2", labels=AMD), plugin, pod("busy", 1, on="g1")]
+    assert ask("pod/asked", *full, pod("asked", 1, resource="amd.com/gpu")).code == "DEVICE_PLUGIN_FAILING"
+    assert ask("pod/asked", *full, pod("asked", 1)).code == "GPU_FULL"
+
+
+def test_a_machine_that_was_asked_for_the_pod_comes_before_nodes_of_others() -> None:
+    taint = {"key": "dedicated", "value": "others", "effect": "NoSchedule"}
+    claim = thing("NodeClaim", "gpu-x7", {}, "karpenter.sh/v1", namespace="")
+    nominated = event("Pod/asked", "Nominated", "Pod should schedule on: nodeclaim/gpu-x7", "karpenter")
+    objects = [node("g1", 4, labels=PRESENT, taints=[taint]), pod("asked", 1), claim]
+    found = ask("pod/asked", *objects, nominated)
+    assert found.code == "NODE_UNSCHEDULABLE"
+    assert "NodeClaim gpu-x7 was asked for" in found.headline
+    assert ask("pod/asked", *objects).code == "TAINT_NOT_TOLERATED"
+
+
+def test_no_node_has_refused_pods_that_do_not_exist() -> None:
+    template = {"template": {"spec": {"containers": [{"name": "c", "resources": {"limits": {GPU: "64"}}}]}}}
+    owner = thing("GameServer", "g", template, "agones.dev/v1")
+    owner["metadata"] |= {"uid": "u-g", "creationTimestamp": OLD}
+    found = ask("gameserver/g", THERE, owner)
+    assert (found.code, found.confidence) == ("REQUEST_EXCEEDS_CLUSTER", "low")
+    assert "has not made the pods" in found.doubt
+
+
+def test_a_component_that_fails_without_saying_why_is_not_sure() -> None:
+    driver, waits = crashing("nvidia-driver-daemonset-1", "g1"), [node("g1", labels=PRESENT), pod("asked", 1)]
+    for log, confidence in (("Loading modules", "low"), ("error: no kernel headers", "high")):
+        found = ask("pod/asked", *waits, driver, logs={"gpu-operator/nvidia-driver-daemonset-1": log})
+        assert (found.code, found.confidence) == ("DRIVER_MISSING", confidence)

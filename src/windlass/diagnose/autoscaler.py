@@ -66,7 +66,7 @@ def capacity_code(text: str) -> str:
 
 def coming_node_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     """A node that the autoscaler is adding for the pod, or whose machine was started and has not joined the cluster."""
-    events = [event for event in evidence.events_of(pod) if event.reason in ("TriggeredScaleUp", "Nominated")]
+    events = [event for event in evidence.events_of(pod) if event.reason in ASKED_FOR]
     if not events:
         return None
     last, age = events[-1], now - parse_timestamp(events[-1].last) if events[-1].last else JOINS_WITHIN
@@ -90,8 +90,11 @@ JOINS_WITHIN = 900
 
 
 def has_triggered(evidence: Evidence, pod: ClusterObject) -> bool:
-    """Whether the autoscaler has started a scale-up for the pod: a node of the group would take it."""
-    return any(event.reason == "TriggeredScaleUp" for event in evidence.events_of(pod))
+    """Whether an autoscaler has asked for a node for the pod: it has tried it on one of that kind."""
+    return any(event.reason in ASKED_FOR for event in evidence.events_of(pod))
+
+
+ASKED_FOR = ("TriggeredScaleUp", "Nominated")
 
 
 def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:

@@ -151,11 +151,14 @@ def _faulty_nodes(evidence: Evidence, finding: Finding, analysis: SchedulingAnal
     """Faults of nodes that could have the devices, each with the engine's answer: would the node take the pod?"""
     if not analysis.devices:
         return
-    gpu_node_names = {node.name for node in gpu_nodes(evidence)}
+    gpu_node_names, wanted = {node.name for node in gpu_nodes(evidence)}, analysis.devices
     suspects = [
         candidate
         for candidate in (*analysis.candidates, *analysis.never_candidates)
-        if candidate.node.name in gpu_node_names and _is_suspect(evidence, candidate, analysis, finding)
+        if (
+            candidate.node.name in gpu_node_names or any(nodes.is_labelled_for(candidate.node, name) for name in wanted)
+        )
+        and _is_suspect(evidence, candidate, analysis, finding)
     ]
     suspects.sort(key=lambda candidate: len(other_refusals(candidate, NODE_FAULTS)))
     is_mostly_down = _most_are_down(finding, analysis)
@@ -329,7 +332,7 @@ def _scaling(
     if found is None:
         coming = autoscaler.coming_node_finding(evidence, item, now)
         if coming is not None:
-            yield Hypothesis(coming)
+            yield Hypothesis(coming, would_run=True)
         return
     matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:

@@ -254,7 +254,9 @@ class Inquiry(WaitingInquiry):
         for pod in templates:
             answer = self.unplaced_answer(pod, None, 1)
             if answer.finding.code != "NONE":
-                return answer
+                is_held = self.decided_hold is not None or not self.subject.item.uid
+                doubt = answer.doubt or "its controller has not made the pods, which no node can have refused"
+                return answer if is_held else msgspec.structs.replace(answer, is_certain=False, doubt=doubt)
         if self.explained_hold is not None and self.explained_hold.verdict.code in CAUSES:
             return Answer(engine_finding(self.explained_hold))
         message = f"{self.subject.title} has no pods, and no event says why; a node would take its pods"
