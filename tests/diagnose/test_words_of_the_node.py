@@ -32,6 +32,7 @@ def uncreated(message: str, gpus: int = 1) -> Unstructured:
         ("executable file `python4` not found in $PATH: No such file", "APP_ERROR", "high"),
         ("nvidia-container-cli: device error: unknown device id: no-gpu-has-8MiB", "DEVICE_PLUGIN_FAILING", "high"),
         ("nvidia-container-cli: device error: unknown device id: GPU-7", "DEVICE_ID_STALE", "high"),
+        ('container init caused "write /proc/self/task/1/attr/exec: invalid argument"', "DEVICE_PERMISSION", "high"),
         ("failed to reserve container name main_0", "UNKNOWN", "low"),
     ],
 )
@@ -166,3 +167,37 @@ def test_a_component_that_fails_without_saying_why_is_not_sure() -> None:
     for log, confidence in (("Loading modules", "low"), ("error: no kernel headers", "high")):
         found = ask("pod/asked", *waits, driver, logs={"gpu-operator/nvidia-driver-daemonset-1": log})
         assert (found.code, found.confidence) == ("DRIVER_MISSING", confidence)
+
+
+@pytest.mark.parametrize(
+    ("resource", "code"),
+    [
+        ("nodefs", "EPHEMERAL_STORAGE"),
+        ("imagefs", "EPHEMERAL_STORAGE"),
+        ("ephemeral-storage", "EPHEMERAL_STORAGE"),
+        ("cookies", "UNKNOWN"),
+        ("memory", "CPU_MEM_INSUFFICIENT"),
+        ("pids", "POD_COUNT_LIMIT"),
+    ],
+)
+def test_an_evicted_pod_has_the_cause_that_its_kubelet_ran_out_of(resource: str, code: str) -> None:
+    status = {"reason": "Evicted", "message": f"The node was low on resource: {resource}. "}
+    assert ask("pod/asked", THERE, pod("asked", 1, on="g1", phase="Failed", status=status)).code == code
+
+
+@pytest.mark.parametrize(
+    ("why", "code"), [("permission denied", "DEVICE_PERMISSION"), ("timeout", "DEVICE_PLUGIN_FAILING")]
+)
+def test_a_plugin_that_restarts_is_quoted_and_a_denial_is_named(why: str, code: str) -> None:
+    plugin = crashing("nvidia-device-plugin-daemonset-1", "g1")
+    logs = {"gpu-operator/nvidia-device-plugin-daemonset-1": f"failed to listen on nvidia.sock: {why}"}
+    found = ask("pod/asked", node("g1", labels=PRESENT), plugin, pod("asked", 1), logs=logs)
+    assert found.code == code
+    assert why in found.evidence[0]
+
+
+@pytest.mark.parametrize("words", ["Gatekeeper rejected the request: a label", "[denied by team-limits]: too large"])
+def test_a_refusal_is_a_policy_whoever_refuses(words: str) -> None:
+    made = thing("ReplicaSet", "r", {"replicas": 1, "template": {"spec": {"containers": [{"name": "c"}]}}})
+    found = ask("rs/r", THERE, made, event("ReplicaSet/r", "FailedCreate", f"Error creating: {words}"))
+    assert found.code == "POLICY_DENIED"

@@ -6,6 +6,7 @@ of the stack is no evidence of health; its log and what the node advertises are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, match_finding
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.promised_devices import promised_instances, sharing_findings
+from windlass.diagnose.reports import complaints
 from windlass.diagnose.stack_components import (
     COMPONENTS,
     FAILURE_CODES,
@@ -305,10 +307,15 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
         return Finding(
             "DEVICE_PLUGIN_FAILING", message, remedy=f"delete pod {pod.name}; its DaemonSet creates it again"
         )
-    missing: tuple[MissingEvidence, ...] = ()
-    if not evidence.logs_of(pod):
-        missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)
-    return Finding("DEVICE_PLUGIN_FAILING", message, missing=missing)
+    unread = MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}")
+    last = complaints(evidence, pod)[-1:] if restarts else ()
+    if last and DENIED.search(last[0]):
+        return Finding("DEVICE_PERMISSION", f"{message}: it is denied what it needs", last, remedy=DENIED_REMEDY)
+    return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if evidence.logs_of(pod) else (unread,))
+
+
+DENIED = re.compile(r": permission denied\b", re.I)
+DENIED_REMEDY = "see the denials in the host's audit log (SELinux), and run the plugin privileged"
 
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:

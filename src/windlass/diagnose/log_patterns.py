@@ -122,7 +122,8 @@ LOG_PATTERNS = (
     _pattern("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
     _pattern(
         "POLICY_DENIED",
-        r"webhook .{0,120}denied|denied the request|violates podsecurity|admissionpolicy .* denied"
+        r"webhook .{0,120}denied|(denied|rejected|refused) (the request|by\b)|violates podsecurity"
+        r"|admissionpolicy .* denied"
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
@@ -273,6 +274,13 @@ LOG_PATTERNS = (
         STACK,
         remedy="on a node with MIG, set NVIDIA_MIG_MONITOR_DEVICES=all in the container that asks, and add the "
         "capability SYS_ADMIN; elsewhere, run it privileged",
+    ),
+    _pattern(
+        "DEVICE_PERMISSION",
+        r"/proc/[\w/-]+/attr/\w+: (invalid argument|permission denied)",  # the kernel's interface to security modules
+        KUBELET,
+        remedy="the host's SELinux policy lacks the type that the pod asks for (seLinuxOptions): install it, or "
+        "use another type",
     ),
     _pattern(
         "DEVICE_PERMISSION",

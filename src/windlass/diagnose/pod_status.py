@@ -210,10 +210,10 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
     node, quote = node_of(pod), (f"{reason}: {message}",)
     if phase_of(pod) != "Failed":
         return []
-    if reason == "Evicted" and LOW_MEMORY.search(message):
-        headline = f"the kubelet evicted it, since node {node} was low on memory"
-        remedy = "request as much memory as it uses, so that the node is not promised more than it has"
-        return [Finding("CPU_MEM_INSUFFICIENT", headline, quote, remedy=remedy)]
+    low = LOW_ON.search(message) if reason == "Evicted" else None
+    if low is not None and low[1].lower() in EVICTIONS:
+        code, what, remedy = EVICTIONS[low[1].lower()]
+        return [Finding(code, f"the kubelet evicted it, since node {node} was low on {what}", quote, remedy=remedy)]
     if reason == "DeadlineExceeded":
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
         return [Finding("DURATION_EXCEEDED", "it ran into its activeDeadlineSeconds", quote, remedy=remedy)]
@@ -229,7 +229,18 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
-LOW_MEMORY = re.compile(r"low on resource: \[?memory", re.I)
+LOW_ON = re.compile(r"low on resource: \[?([a-z]+)", re.I)
+_DISK = ("EPHEMERAL_STORAGE", "disk", "free the node's disk, request ephemeral-storage, and write to a volume instead")
+EVICTIONS = {
+    "memory": (
+        "CPU_MEM_INSUFFICIENT",
+        "memory",
+        "request as much memory as it uses, so that the node is not promised more than it has",
+    ),
+    "pids": ("POD_COUNT_LIMIT", "process ids", "limit the processes of its pods (podPidsLimit), or use more nodes"),
+    **dict.fromkeys(("nodefs", "imagefs", "containerfs", "inodes"), _DISK),
+}
+"""What the kubelet runs out of → (code, in words, remedy); ephemeral-storage is in `log_patterns`."""
 NODE_ENDED = ("NodeShutdown", "Shutdown", "NodeLost", "DeletionByTaintManager", "DeletionByPodGC")
 SIGNALS = {
     126: "its command can't be executed",

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
+from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 
 WELL = re.compile(
@@ -125,6 +126,12 @@ def _texts(data: object) -> Iterator[str]:
     elif isinstance(data, list):
         for value in data:
             yield from _texts(value)
+
+
+def complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:
+    """What a pod's own log complains of last."""
+    lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(pod) for line in log.lines]
+    return tuple([line for line in lines if COMPLAINS.search(line)][-2:])
 
 
 def log_reports(evidence: Evidence, items: Sequence[ClusterObject], pods: Iterable[ClusterObject]) -> Iterator[Report]:

@@ -15,8 +15,7 @@ from windlass.diagnose import log_patterns
 from windlass.diagnose.contradictions import working_driver
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
-from windlass.diagnose.log_patterns import LONG_LINE
-from windlass.diagnose.reports import COMPLAINS
+from windlass.diagnose.reports import complaints
 from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
@@ -122,7 +121,7 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     works = working_driver(evidence, node) if node is not None else ""
     if fault is not None and fault.code == "DRIVER_MISSING" and not works:
         return fault
-    proof = fault.evidence if fault is not None else _complaints(evidence, plugin)
+    proof = fault.evidence if fault is not None else complaints(evidence, plugin)
     message = f"{plugin.title} on node {node_of(plugin)}: {container_failure(plugin)}"
     missing = []
     if not proof:
@@ -136,12 +135,6 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
 
 LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
 """What the words of a plugin that finds no library seem to say."""
-
-
-def _complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:
-    """What it complains of last."""
-    lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(pod) for line in log.lines]
-    return tuple([line for line in lines if COMPLAINS.search(line)][-2:])
 
 
 KUBELET_PLUGIN = re.compile(r"\bdra\b|kubelet-?plugin|resource-?driver")
@@ -237,7 +230,7 @@ def with_driver(evidence: Evidence, found: Finding, pod: ClusterObject, now: int
             return msgspec.structs.replace(found, headline=why.message, contributing=contributing, remedy=why.remedy)
         if crashes:
             message = f"{crashes[0].title} on node {node.name}: {container_failure(crashes[0])}"
-            proof = (*found.evidence, *_complaints(evidence, crashes[0]))
+            proof = (*found.evidence, *complaints(evidence, crashes[0]))
             return Finding("DEVICE_PLUGIN_FAILING", message, proof, found.contributing)
     missing = MissingEvidence("the driver's pods", f"kubectl get pods -A --field-selector spec.nodeName={node.name}")
     return msgspec.structs.replace(found, missing=(missing,))
@@ -265,7 +258,7 @@ def with_daemon(evidence: Evidence, found: Finding, pod: ClusterObject) -> Findi
     daemon = min(failing, key=lambda item: node_of(item) != node)
     failure = container_failure(daemon)
     message = f"the ComputeDomain of node {node} is not ready: {daemon.title}: {failure}"
-    proof = (*found.evidence, *_complaints(evidence, daemon))
+    proof = (*found.evidence, *complaints(evidence, daemon))
     return Finding("FABRIC_NOT_READY", message, proof, found.contributing, found.remedy)
 
 
