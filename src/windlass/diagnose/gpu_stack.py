@@ -311,7 +311,8 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     last = complaints(evidence, pod)[-1:] if restarts else ()
     if last and DENIED.search(last[0]):
         return Finding("DEVICE_PERMISSION", f"{message}: it is denied what it needs", last, remedy=DENIED_REMEDY)
-    return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if evidence.logs_of(pod) else (unread,))
+    is_told = bool(last) or (not restarts and bool(evidence.logs_of(pod)))
+    return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if is_told else (unread,))
 
 
 DENIED = re.compile(r": permission denied\b", re.I)

@@ -10,8 +10,7 @@ import re
 import msgspec
 
 from windlass.diagnose import gpu_stack, log_patterns, nodes
-from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation
-from windlass.diagnose.device_ids import stale_device_findings
+from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation, stale_device_findings
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
