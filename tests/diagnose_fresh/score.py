@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.diagnose_fresh.cases import SCENES, SECOND, cases
+from tests.diagnose_fresh.cases import SCENES, SECOND, SIXTH, cases
 from tests.diagnose_fresh.world import Obj
 
 from windlass.diagnose.evidence import load_evidence
@@ -113,20 +113,19 @@ def report(results: list[Result], verbose: bool) -> None:
     print(f"slowest {max((result.seconds for result in results), default=0):.1f} s")
 
 
+SETS = {"first": SCENES, "second": SECOND, "sixth": SIXTH}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("--second", action="store_true", help="the second set of scenes")
+    parser.add_argument("--set", choices=SETS, default="first", help="the set of scenes")
     parser.add_argument("--only", default="", help="ids, separated by commas")
     parser.add_argument("-v", action="store_true", help="print every case, not only those that are not right")
     args = parser.parse_args()
     only = set(filter(None, args.only.split(",")))
     with tempfile.TemporaryDirectory() as place:
-        folders = (
-            sorted(args.folder.iterdir())
-            if args.folder
-            else write_cases(Path(place), SECOND if args.second else SCENES)
-        )
+        folders = sorted(args.folder.iterdir()) if args.folder else write_cases(Path(place), SETS[args.set])
         asked = [path for path in folders if (path / "expected.json").exists() and (not only or path.name in only)]
         report(list(score(asked)), args.v)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.diagnose_fresh.cases import SECOND
+from tests.diagnose_fresh.cases import SECOND, SIXTH
 from tests.diagnose_fresh.score import Result, counts, score, write_cases
 
 
@@ -24,10 +24,11 @@ def test_the_score_does_not_fall(results: list[Result]) -> None:
     assert found["d"]["clear"] == 10, found["d"]
 
 
-def test_the_score_of_the_second_set_does_not_fall(tmp_path: Path) -> None:
-    results = list(score(write_cases(tmp_path, SECOND)))
+@pytest.mark.parametrize(("scenes", "floor"), [(SECOND, (19, 2)), (SIXTH, (38, 5))], ids=["second", "sixth"])
+def test_the_score_of_a_later_set_does_not_fall(tmp_path: Path, scenes: Path, floor: tuple[int, int]) -> None:
+    results = list(score(write_cases(tmp_path, scenes)))
     found = counts(results)
-    assert (found["cases"]["right"], found["controls"]["right"]) >= (19, 2), found
+    assert (found["cases"]["right"], found["controls"]["right"]) >= floor, found
     assert not [result.want["id"] for result in results if result.is_confidently_wrong]
 
 

@@ -16,7 +16,10 @@ from windlass.model.times import format_duration, parse_timestamp
 
 COUNTED = re.compile(r"(\d+) ([^,;]+)")
 AT_MAXIMUM = re.compile(
-    r"max node group size reached|max total nodes in cluster reached|max cluster (cpu|memory|gpu) limit", re.I
+    r"max(imum)? (total )?(node ?|nodes )?(group|pool|cluster)?( ?size| \w+ limit| ?in cluster)?( is| was)? reached"
+    r"|max cluster (cpu|memory|gpu) limit"
+    r"|(at|reached|exceed\w*) (its |the |their )?max(imum)?\b.{0,20}(size|nodes|count|limit)",
+    re.I,
 )
 OVER_LIMITS = re.compile(r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I)
 NO_CAPACITY = re.compile(
@@ -54,9 +57,16 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     return finding
 
 
+def capacity_code(text: str) -> str:
+    """What a message about nodes that were asked for and do not come shows; empty if it shows neither."""
+    if AT_MAXIMUM.search(text) or OVER_LIMITS.search(text):
+        return "AUTOSCALER_MAX_SIZE"
+    return "CLOUD_CAPACITY" if NO_CAPACITY.search(text) else ""
+
+
 def coming_node_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
     """A node that the autoscaler is adding for the pod, or whose machine was started and has not joined the cluster."""
-    events = [event for event in evidence.events_of(pod) if event.reason in ("TriggeredScaleUp", "Nominated")]
+    events = [event for event in evidence.events_of(pod) if event.reason in ASKED_FOR]
     if not events:
         return None
     last, age = events[-1], now - parse_timestamp(events[-1].last) if events[-1].last else JOINS_WITHIN
@@ -80,8 +90,11 @@ JOINS_WITHIN = 900
 
 
 def has_triggered(evidence: Evidence, pod: ClusterObject) -> bool:
-    """Whether the autoscaler has started a scale-up for the pod: a node of the group would take it."""
-    return any(event.reason == "TriggeredScaleUp" for event in evidence.events_of(pod))
+    """Whether an autoscaler has asked for a node for the pod: it has tried it on one of that kind."""
+    return any(event.reason in ASKED_FOR for event in evidence.events_of(pod))
+
+
+ASKED_FOR = ("TriggeredScaleUp", "Nominated")
 
 
 def is_silent(evidence: Evidence, pod: ClusterObject) -> bool:

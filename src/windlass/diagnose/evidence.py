@@ -48,6 +48,9 @@ CLUSTER_KINDS = frozenset(
         "DeviceClass",
         "ResourceSlice",
         "CustomResourceDefinition",
+        "AdmissionCheck",
+        "NodePool",
+        "NodeClaim",
     }
 )
 

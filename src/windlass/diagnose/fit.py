@@ -137,7 +137,8 @@ class FitChecker:
         known = self._overlay.state.free.shape[1]
         for name, _amount in shape.requests:
             if self.snapshot.resources.column(name) >= known:
-                raise InputError(f"no node advertises {name} and no other pod requests it", object=f"Pod {pod.key}")
+                message = f"no node advertises {name} and no other pod requests it"
+                raise InputError(message, object=f"Pod {pod.key}", code="RESOURCE_NAME_MISMATCH")
         return self._overlay.table.row(shape, self.snapshot)
 
     def _why(self, pod: Pod) -> tuple[np.ndarray, tuple[tuple[str, int], ...]]:

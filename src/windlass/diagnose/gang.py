@@ -16,11 +16,15 @@ from windlass.diagnose.finding import Finding
 from windlass.diagnose.pod_status import ended_at, is_failing
 from windlass.diagnose.subject import Subject, group_of, is_waiting, owners_of, subject_of
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
+from windlass.model.digits import is_digits
 from windlass.model.group_membership import ANNOUNCED_FORMS, GANG_KINDS, KUEUE_GROUP, workload_name
+from windlass.model.owners.normalise import LWS_GROUP
 from windlass.model.pod import Pod
 
 GANG_OWNER_KINDS = {kind for _, kind in GANG_KINDS} | {"JobSet", "PodGroup"}
 """Kinds whose pods form one gang. The engine starts a JobSet as a whole only in a queue, but it needs all its pods."""
+LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
+"""Annotation of the pods of a LeaderWorkerSet: how many are in one group."""
 GangKey = tuple[str, str, str]
 """Namespace, what names it (the source of a group, or the kind of an owner) and name."""
 
@@ -61,6 +65,8 @@ def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
 
 def _announced_size(key: GangKey, pod: ClusterObject) -> int:
     """0 where its pods announce no size. Kueue makes a Workload of a pod group, whose pods go on announcing it."""
+    if key[1] == "LeaderWorkerSet":
+        return int(size) if is_digits(size := pod.annotations.get(LWS_SIZE, "")) else 0
     form = ANNOUNCED_FORMS.get(KUEUE_GROUP if key[1] == "Workload" else key[1])
     return (form.size_in(pod.annotations) or 0) if form is not None else 0
 
@@ -90,10 +96,17 @@ def _gang_of(evidence: Evidence, pod: ClusterObject) -> GangKey | None:
     group = group_of(pod)
     if group is not None:
         return pod.namespace, group.source, group.name
-    for owner in reversed(owners_of(evidence, pod)):
-        if owner.kind in GANG_OWNER_KINDS:
-            return _key_of(owner)
-    return next(((pod.namespace, kind, name) for kind, name, _ in pod.owners if kind in GANG_OWNER_KINDS), None)
+    known = [_key_of(owner) for owner in reversed(owners_of(evidence, pod))]
+    named = [(pod.namespace, kind, name) for kind, name, _ in pod.owners]
+    key = next((key for key in (*known, *named) if key[1] in GANG_OWNER_KINDS), None)
+    is_set = key is not None and key[1] == "LeaderWorkerSet" and (key in known or LWS_GROUP in pod.labels)
+    return _group_of_set(key, pod) if key is not None and is_set else key
+
+
+def _group_of_set(key: GangKey, pod: ClusterObject) -> GangKey:
+    """The group of a LeaderWorkerSet that the pod is of: its groups start and serve independently of one another."""
+    number = pod.labels.get(LWS_GROUP) or pod.name.removeprefix(f"{key[2]}-").partition("-")[0]
+    return (*key[:2], f"{key[2]}-{number}")
 
 
 def _key_of(item: ClusterObject) -> GangKey:

@@ -6,6 +6,7 @@ of the stack is no evidence of health; its log and what the node advertises are.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 
 import msgspec
@@ -19,6 +20,7 @@ from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, match_finding
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.promised_devices import promised_instances, sharing_findings
+from windlass.diagnose.reports import complaints
 from windlass.diagnose.stack_components import (
     COMPONENTS,
     FAILURE_CODES,
@@ -28,9 +30,8 @@ from windlass.diagnose.stack_components import (
     gpu_nodes,
     stack_pods,
 )
-from windlass.diagnose.subject import template_pods
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import discovery_faults, unworking_discovery, workload_fault
+from windlass.diagnose.workload_faults import daemonset_exclusion, discovery_faults, unworking_discovery, workload_fault
 from windlass.model.names.nvidia import (
     DEPLOY_LABEL_PREFIX,
     MIG_CONFIG_LABEL,
@@ -39,7 +40,6 @@ from windlass.model.names.nvidia import (
 )
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.taints import is_lifecycle_taint
 from windlass.model.times import parse_timestamp
 
 NEW_NODE_SECONDS = 600
@@ -195,8 +195,9 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     sightings = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
     sightings += log_patterns.find_matches(stack_logs(evidence, node.name), log_patterns.STACK)
     for seen in sightings:
-        if seen.code not in [finding.code for finding in found]:
-            found.append(match_finding(seen))
+        known = [finding for finding in found if finding.code == seen.code]
+        if not known or seen.explains:  # a line that says what it leads to says more than the host's
+            found = [finding for finding in found if finding not in known] + [match_finding(seen)]
     found.sort(key=lambda finding: DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER))
     return found
 
@@ -306,10 +307,16 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
         return Finding(
             "DEVICE_PLUGIN_FAILING", message, remedy=f"delete pod {pod.name}; its DaemonSet creates it again"
         )
-    missing: tuple[MissingEvidence, ...] = ()
-    if not evidence.logs_of(pod):
-        missing = (MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}"),)
-    return Finding("DEVICE_PLUGIN_FAILING", message, missing=missing)
+    unread = MissingEvidence("the device plugin's log", f"kubectl logs -n {pod.namespace} {pod.name}")
+    last = complaints(evidence, pod)[-1:] if restarts else ()
+    if last and DENIED.search(last[0]):
+        return Finding("DEVICE_PERMISSION", f"{message}: it is denied what it needs", last, remedy=DENIED_REMEDY)
+    is_told = bool(last) or (not restarts and bool(evidence.logs_of(pod)))
+    return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if is_told else (unread,))
+
+
+DENIED = re.compile(r": permission denied\b", re.I)
+DENIED_REMEDY = "see the denials in the host's audit log (SELinux), and run the plugin privileged"
 
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:
@@ -350,19 +357,6 @@ def _blocked_discovery(evidence: Evidence, node: Node) -> list[str]:
         ).startswith("taint"):
             return ["TAINT_NOT_TOLERATED"]
     return []
-
-
-def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
-    """Why a DaemonSet has no pod on the node; empty if it should have one."""
-    pods, _ = template_pods(daemon)
-    if not pods:
-        return ""
-    pod = pods[0]
-    misses = nodes.selector_mismatches(node, pod)
-    if misses:
-        return f"label {misses[0]}"
-    taints = [taint for taint in nodes.blocking_taints(node, pod) if not is_lifecycle_taint(taint.key)]
-    return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
 
 
 def missing_labels_finding(evidence: Evidence, pod: Pod) -> Finding | None:

@@ -38,6 +38,8 @@ class LogPattern(msgspec.Struct, frozen=True):
     sources: frozenset[str]
     remedy: str = ""
     """If empty, that of the code."""
+    explains: tuple[str, ...] = ()
+    """Codes that such a line explains, beside those of `explanations`."""
 
 
 class PatternMatch(msgspec.Struct, frozen=True):
@@ -47,10 +49,11 @@ class PatternMatch(msgspec.Struct, frozen=True):
     remedy: str = ""
     words: str = ""
     """The part of the line that the pattern is about."""
+    explains: tuple[str, ...] = ()
 
 
-def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "") -> LogPattern:
-    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in), remedy)
+def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "", explains: tuple[str, ...] = ()) -> LogPattern:
+    return LogPattern(code, re.compile(pattern, re.IGNORECASE), frozenset(seen_in), remedy, explains)
 
 
 FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
@@ -104,16 +107,29 @@ LOG_PATTERNS = (
         API,
         KUBELET,
     ),
+    _pattern(
+        "DRA_CLAIM_INVALID",
+        r"resourceclaim\b.{0,160}could not find the requested resource",
+        KUBELET,
+        remedy="the kubelet asks in a version of resource.k8s.io that the API server does not serve: bring both to one "
+        "release, and enable that version",
+    ),
+    _pattern(
+        "DEVICE_PLUGIN_ABSENT",
+        r"DRA driver \S+ is not registered|\S+ not found in the list of registered DRA (drivers|plugins)",
+        KUBELET,
+    ),
     _pattern("RUNTIME_NOT_CONFIGURED", r"runtimeclass(es)?(\.node\.k8s\.io)? \S+ not found", API, KUBELET),
     _pattern(
         "POLICY_DENIED",
-        r"webhook .{0,120}denied|denied the request|violates podsecurity|admissionpolicy .* denied"
+        r"webhook .{0,120}denied|(denied|rejected|refused) (the request|by\b)|violates podsecurity"
+        r"|admissionpolicy .* denied"
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
-        r"|(failed|error)( to)? call(ing)? .{0,20}webhook",
+        r"|(failed|error)( to)? call(ing)? .{0,20}webhook|\bis not (permitted|allowed) (in|by)\b",
         API,
     ),
     _pattern(
@@ -121,6 +137,12 @@ LOG_PATTERNS = (
         r"persistentvolumeclaims? \S+ not found|storageclass\S* \S+ not found|failed to provision volume"
         r"|binding volumes: |unbound immediate persistentvolumeclaims|volume node affinity conflict",
         API,
+    ),
+    _pattern(
+        "WRONG_SCHEDULER",
+        r"no matches for kind \W{0,2}PodGroup|could not find the requested resource.{0,60}podgroup",
+        API,
+        remedy="install the gang scheduler that the operator is told to use, or turn gang scheduling off in it",
     ),
     # HAMi's and Volcano's words for cards that they split
     _pattern(
@@ -187,6 +209,12 @@ LOG_PATTERNS = (
         CONTAINER,
     ),
     _pattern(
+        "DEVICE_PLUGIN_FAILING",
+        r"unknown device id: (?!GPU-|MIG-|\d)\w|device error: (?!unknown|GPU-|MIG-|\d)[\w-]+: unknown device",
+        KUBELET,
+        remedy="see the log of the plugin that handed out this name, which is that of no device, and of its scheduler",
+    ),
+    _pattern(
         "DEVICE_ID_STALE",
         r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
         KUBELET,
@@ -195,7 +223,9 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_NODES_MISSING",
-        r"failed to stat CDI host device|unresolvable CDI devices|/dev/nvidia\S*:? (no such file|not found)"
+        r"failed to stat CDI host device|/dev/nvidia\S*:? (no such file|not found)"
+        r"|\bCDI\b.{0,60}(unresolv\w*|unknown|not found|no such|missing)|unresolv\w+ CDI"
+        r"|(no such|not found|missing|could not locate|cannot find|does not exist|skipping)\b.{0,60}/dev/nvidia"
         r"|error gathering device information .*/dev/nvidia",
         KUBELET,
         STACK,
@@ -247,6 +277,13 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_PERMISSION",
+        r"/proc/[\w/-]+/attr/\w+: (invalid argument|permission denied)",  # the kernel's interface to security modules
+        KUBELET,
+        remedy="the host's SELinux policy lacks the type that the pod asks for (seLinuxOptions): install it, or "
+        "use another type",
+    ),
+    _pattern(
+        "DEVICE_PERMISSION",
         r"avc:\s+denied|selinux context.{0,120}(permission denied|not permitted)"
         r"|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
         r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
@@ -292,12 +329,22 @@ LOG_PATTERNS = (
         HOST,
     ),
     _pattern(
+        "DEVICE_PERMISSION",
+        r"(could not insert|insmod|init_module|modprobe).{0,80}permission denied",  # not EPERM: Secure Boot's refusal
+        STACK,
+        HOST,
+        remedy="let the driver's container load kernel modules: see the denials in the host's audit log (SELinux), "
+        "and use the vendor's policy",
+        explains=("DRIVER_MISSING",),
+    ),
+    _pattern(
         "DRIVER_MISSING",
         r"could not resolve linux kernel version|(kernel headers|kernel-devel|linux-headers).{0,60}(not|unable|could)"
         r"|module nvidia not found|modprobe:.*nvidia|couldn.t communicate with the nvidia driver|driver not loaded"
         r"|nvidia driver (is not|was not|not) (installed|loaded|found|ready)"
         r"|failed to (install|build|compile).{0,30}(driver|kernel module)"
         r"|(?<!found )no nvidia driver|waiting for .{0,20}driver|precompiled .{0,40}not found"
+        r"|/sys/module/(nvidia|amdgpu|i915|xe|habanalabs)\S*:? no such|(amdgpu|nvidia|i915) driver (is )?unavailable"
         r"|key was rejected by service|bound to nouveau|nouveau .{0,20}is (currently )?(loaded|in use)",
         STACK,
         HOST,
@@ -339,7 +386,7 @@ LOG_PATTERNS = (
         r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
         r"|no (nvidia |cuda )?(gpu|accelerator|cuda device|platform)s? (was |were )?(found|detected|available|visible)"
         r"|failed to infer device type|is_available\(\)( is|:| returned| ==)? false"
-        r"|nvidia-smi\"?:? ?(command |executable file )?not found"
+        r"|nvidia-smi[\"'`]?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
         r"|no cuda-capable device is detected",
         CONTAINER,
@@ -359,7 +406,7 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
         for line in log.lines:
             for log_pattern in patterns:
                 if shown := log_pattern.pattern.search(line):
-                    seen = PatternMatch(log_pattern.code, log.origin, line.strip(), log_pattern.remedy, shown[0])
+                    seen = _match(log_pattern, log.origin, line.strip(), shown[0])
                     if not seen.remedy and seen.line == found.get(seen.code, seen).line:
                         found.setdefault(seen.code, seen)  # a narrower pattern may have matched the line
                     else:
@@ -370,10 +417,15 @@ def find_matches(logs: Iterable[LogLines], source: str, *, wrapped: bool = False
     return sorted(found.values(), key=lambda match: order[match.code])
 
 
+def _match(pattern: LogPattern, origin: str, line: str, words: str) -> PatternMatch:
+    return PatternMatch(pattern.code, origin, line, pattern.remedy, words, pattern.explains)
+
+
 def match_finding(match: PatternMatch) -> Finding:
     """The cause that a line shows, with the line as its evidence."""
     headline = match.words if match.code == "INVALID_OBJECT" else ""  # it says more than the meaning of the code
-    return Finding(match.code, headline, (f"{match.origin}: {_quote(match)}",), remedy=match.remedy)
+    quote = f"{match.origin}: {_quote(match)}"
+    return Finding(match.code, headline, (quote,), remedy=match.remedy, explains=match.explains)
 
 
 def _quote(match: PatternMatch) -> str:

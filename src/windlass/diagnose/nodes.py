@@ -76,6 +76,21 @@ def looks_like_gpu_node(node: Node) -> bool:
     return any("gpu" in taint.key.lower() for taint in node.spec.taints)
 
 
+def is_labelled_for(node: Node, resource: str) -> bool:
+    """Whether node feature discovery has seen a GPU of the resource's vendor, where that is not NVIDIA.
+
+    Many CPUs have such a GPU, so that it counts only for pods that ask for that vendor's.
+    """
+    label = OTHER_VENDORS.get(resource.partition("/")[0])
+    return label is not None and any(label.search(key) for key, value in node.labels.items() if value != "false")
+
+
+OTHER_VENDORS = {
+    "amd.com": re.compile(r"^feature\.node\.kubernetes\.io/(pci-([0-9a-f]{4}_)?1002\.|amd-v?gpu)"),
+    "gpu.intel.com": re.compile(r"feature\.node\.kubernetes\.io/(pci-([0-9a-f]{4}_)?8086\.|gpu)"),
+}
+
+
 def unschedulable_reason(node: Node) -> str:
     """Why the node takes no new pods; empty if it does."""
     if node.spec.unschedulable:

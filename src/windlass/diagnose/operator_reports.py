@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from windlass.diagnose import log_patterns, refusal
+from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion
@@ -110,6 +111,16 @@ def is_done(item: ClusterObject) -> bool:
     status = nested_map(item.data, "status")
     current = nested_int(status, "updatedReplicas") if "updatedReplicas" in status else wanted
     return bool(wanted) and nested_int(status, "readyReplicas") >= wanted and current >= wanted
+
+
+def is_served(subject: Subject, now: int) -> bool:
+    """Whether all its pods exist and are ready: what the engine would hold of it are pods that nobody asks for."""
+    item, status = subject.item, nested_map(subject.item.data, "status")
+    is_short = "readyReplicas" in status and nested_int(status, "readyReplicas") < nested_int(
+        item.data, "spec", "replicas"
+    )
+    lacks_pods = is_short or missing_pods(item, subject.pods, now) > 0
+    return bool(subject.pods) and all(map(is_ready, subject.pods)) and not lacks_pods
 
 
 def _is_settled(item: ClusterObject) -> bool:

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from windlass.diagnose import nodes
+from windlass.diagnose.explanations import USERS
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.pod_status import mounted_memory
 from windlass.diagnose.strategic_merge import SpecPatch
@@ -183,7 +184,7 @@ def use_other_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Itera
     """The scheduler that the name is nearest to; none where the named one exists, and has to be repaired."""
     if finding.suggestion:
         yield f"use the scheduler {finding.suggestion}", {"schedulerName": finding.suggestion}
-    elif not finding.changed_by:
+    elif finding.changed_by == USERS:
         yield "use the default scheduler", {"schedulerName": "default-scheduler"}
 
 

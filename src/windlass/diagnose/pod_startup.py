@@ -10,8 +10,7 @@ import re
 import msgspec
 
 from windlass.diagnose import gpu_stack, log_patterns, nodes
-from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation
-from windlass.diagnose.device_ids import stale_device_findings
+from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation, stale_device_findings
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
@@ -29,10 +28,12 @@ from windlass.diagnose.pod_status import (
     memory_findings,
     probe_findings,
     pull_findings,
+    runtime_findings,
+    uncreated,
     with_mounted_memory,
 )
 from windlass.diagnose.reports import COMPLAINS
-from windlass.diagnose.resource_claims import gone_device_finding, with_daemon
+from windlass.diagnose.resource_claims import gone_device_finding, with_daemon, with_driver
 from windlass.diagnose.stack_components import component_of
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
@@ -52,6 +53,7 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
         *stale_device_findings(evidence, pod, status_lines),
         *_gone_claim(evidence, pod),
         *map(match_finding, kubelet),
+        *(runtime_findings(pod) if not kubelet else ()),
         *pull_findings(evidence, pod, now),
         *memory_findings(pod),
         *config_findings(pod),
@@ -71,8 +73,10 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     below = [] if symptom in own_faults else _below(evidence, pod, node, now)  # no device explains these
     found = conclude(symptom, [*judged, *below])
     is_untied = symptom.code == "APP_ERROR" and found.cause is not symptom and not _speaks_of_gpus(logs)
-    is_certain = found.is_certain and not is_untied and not doubt(found.cause, node)
+    is_alone = is_ready(pod) and found.cause.evidence in [match_finding(seen).evidence for seen in own]
+    is_certain = found.is_certain and not is_untied and not is_alone and not doubt(found.cause, node)
     cause = with_daemon(evidence, with_mounted_memory(pod, found.cause), pod)
+    cause = with_driver(evidence, cause, pod, now)
     return msgspec.structs.replace(found, cause=cause, is_certain=is_certain)
 
 
@@ -185,9 +189,12 @@ def _unexplained(evidence: Evidence, pod: ClusterObject, doubted: list[Finding])
         )
         return Finding("UNKNOWN", message, doubted[0].evidence, missing=missing)
     missing = (MissingEvidence("the container's log", f"kubectl logs -n {pod.namespace} {pod.name} --previous"),)
+    if (said := uncreated(pod)) is not None:
+        hosts = MissingEvidence("the logs of its kubelet and runtime", f"windlass doctor node {node_of(pod)}")
+        return Finding("UNKNOWN", f"container {said[0]} can't be created: {said[1]}", missing=(hosts,))
     if not logs:
-        said = [*end_texts(pod), *codes, "it failed, and the evidence has no log of it"]
-        return Finding("UNKNOWN", said[0], missing=missing)
+        ends = [*end_texts(pod), *codes, "it failed, and the evidence has no log of it"]
+        return Finding("UNKNOWN", ends[0], missing=missing)
     last = [f"{log.origin}: {log.lines[-1]}" for log in logs if log.lines]
     told = () if _is_own_fault(pod, logs) else missing
     return Finding("APP_ERROR", codes[0] if codes else "", tuple(last[:2]), missing=told)

@@ -117,6 +117,35 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
+def uncreated(pod: ClusterObject) -> tuple[str, str] | None:
+    """(container, the runtime's words) of a container that the runtime can't create or start; None if there is none."""
+    for container, state, details in container_states(pod):
+        if state == "waiting" and nested_string(details, "reason") in UNCREATED and details.get("message"):
+            return container, nested_string(details, "message")
+    return None
+
+
+UNCREATED = ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
+
+
+def runtime_findings(pod: ClusterObject) -> list[Finding]:
+    """A container that can't be created, by the fault of a part of NVIDIA's toolkit, in whatever words.
+
+    That is sure; why that part fails is not, so other patterns come first.
+    """
+    container, said = uncreated(pod) or ("", "")
+    part = TOOLKIT.search(said)
+    if part is None:
+        return []
+    message = f"container {container} can't be created: {part[0]} fails on node {node_of(pod)}"
+    missing = MissingEvidence("the logs of the runtime and the toolkit", f"windlass doctor node {node_of(pod)}")
+    quote = (f"status of {pod.title}: {said[:LONG_LINE]}",)
+    return [Finding("RUNTIME_NOT_CONFIGURED", message, quote, missing=(missing,))]
+
+
+TOOLKIT = re.compile(r"nvidia-(container-(runtime|toolkit|cli)[\w.-]*|ctk|cdi-hook)|libnvidia-container")
+
+
 # Started, but not as it should be
 
 
@@ -145,11 +174,12 @@ def entry_point_findings(said: list[LogLines], node: Node | None) -> list[Findin
 
 
 ENTRY_POINT = re.compile(
-    r"exec:? (user process caused|\"?(?P<program>[^\":]*?)\"?)\W+(stat [^:]+: )?"
-    r"(?P<why>executable file not found[^:]*|no such file or directory|permission denied|is a directory"
-    r"|exec format error)",
+    r"exec(utable file)?:? (user process caused|[\"`]?(?P<program>[^\":`]*?)[\"`]?)\W+(stat [^:]+: )?"
+    r"(?P<why>executable file not found[^:]*|not found in \$PATH|no such file or directory|permission denied"
+    r"|is a directory|exec format error)",
     re.I,
 )
+"""As runc and as crun say it."""
 HOOK = re.compile(r"\bhook\b|\bprobe\b|exec failed", re.I)
 """Words before a program that is another one than the container's own."""
 ARCH_LABEL = "kubernetes.io/arch"
@@ -180,10 +210,10 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
     node, quote = node_of(pod), (f"{reason}: {message}",)
     if phase_of(pod) != "Failed":
         return []
-    if reason == "Evicted" and LOW_MEMORY.search(message):
-        headline = f"the kubelet evicted it, since node {node} was low on memory"
-        remedy = "request as much memory as it uses, so that the node is not promised more than it has"
-        return [Finding("CPU_MEM_INSUFFICIENT", headline, quote, remedy=remedy)]
+    low = LOW_ON.search(message) if reason == "Evicted" else None
+    if low is not None and low[1].lower() in EVICTIONS:
+        code, what, remedy = EVICTIONS[low[1].lower()]
+        return [Finding(code, f"the kubelet evicted it, since node {node} was low on {what}", quote, remedy=remedy)]
     if reason == "DeadlineExceeded":
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
         return [Finding("DURATION_EXCEEDED", "it ran into its activeDeadlineSeconds", quote, remedy=remedy)]
@@ -199,7 +229,18 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
-LOW_MEMORY = re.compile(r"low on resource: \[?memory", re.I)
+LOW_ON = re.compile(r"low on resource: \[?([a-z]+)", re.I)
+_DISK = ("EPHEMERAL_STORAGE", "disk", "free the node's disk, request ephemeral-storage, and write to a volume instead")
+EVICTIONS = {
+    "memory": (
+        "CPU_MEM_INSUFFICIENT",
+        "memory",
+        "request as much memory as it uses, so that the node is not promised more than it has",
+    ),
+    "pids": ("POD_COUNT_LIMIT", "process ids", "limit the processes of its pods (podPidsLimit), or use more nodes"),
+    **dict.fromkeys(("nodefs", "imagefs", "containerfs", "inodes"), _DISK),
+}
+"""What the kubelet runs out of → (code, in words, remedy); ephemeral-storage is in `log_patterns`."""
 NODE_ENDED = ("NodeShutdown", "Shutdown", "NodeLost", "DeletionByTaintManager", "DeletionByPodGC")
 SIGNALS = {
     126: "its command can't be executed",

@@ -10,9 +10,11 @@ import re
 import msgspec
 
 from windlass.apply.messages import code_of_message
+from windlass.diagnose.autoscaler import capacity_code
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.finding import Finding
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.reports import event_reports, status_reports
 from windlass.diagnose.subject import Subject
 from windlass.diagnose.unstructured import (
     find_condition,
@@ -81,10 +83,11 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     workload = next((item for item in subject.related if item.kind == "Workload"), None)
     queue = _queue_name(subject, workload)
     if workload is not None and not _admitted(workload):
-        found = _of_workload(workload)
+        found = _of_workload(evidence, workload)
         if found is not None:
             return found
-    return None if queue else _suspended(subject)
+    is_decided = workload is not None and _admitted(workload)
+    return _suspended(subject, is_decided) if is_decided or not queue else None
 
 
 def is_admitted(subject: Subject) -> bool:
@@ -160,7 +163,7 @@ def _asks_for_more(workload: ClusterObject) -> bool:
     return False
 
 
-def _of_workload(workload: ClusterObject) -> Finding | None:
+def _of_workload(evidence: Evidence, workload: ClusterObject) -> Finding | None:
     reserved = find_condition(workload.data, "QuotaReserved")
     message, reason = (nested_string(reserved, "message"), nested_string(reserved, "reason"))
     if nested_string(reserved, "status") == "False":
@@ -176,14 +179,23 @@ def _of_workload(workload: ClusterObject) -> Finding | None:
     if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
         message = f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
         return Finding("JOB_SUSPENDED", message, remedy="set spec.active of the Workload to true")
-    checks = [
-        row for row in nested_maps(workload.data, "status", "admissionChecks") if nested_string(row, "state") != "Ready"
-    ]
-    if checks:
-        name, state = (nested_string(checks[0], field) for field in ("name", "state"))
-        headline = f"admission check {name} is {state}"
-        return Finding("CLOUD_CAPACITY", f"{headline}: {nested_string(checks[0], 'message')}")
-    return None
+    checks = nested_maps(workload.data, "status", "admissionChecks")
+    return next((_of_check(evidence, workload, row) for row in checks if nested_string(row, "state") != "Ready"), None)
+
+
+def _of_check(evidence: Evidence, workload: ClusterObject, check: dict[str, object]) -> Finding:
+    """An admission check that is not ready: what it and the request that it has made for nodes say."""
+    name, state, said = (nested_string(check, field) for field in ("name", "state", "message"))
+    requests = [child for child in evidence.children(workload) if child.kind == "ProvisioningRequest"]
+    reports = [report for item in requests for report in (*status_reports(item), *event_reports(evidence, item))]
+    headline, proof = f"admission check {name} is {state}: {said}", tuple(report.quote for report in reports[:1])
+    code = next((code for text in (said, *(report.text for report in reports)) if (code := capacity_code(text))), "")
+    known = evidence.get("AdmissionCheck", "", name)
+    maker = nested_string(known.data, "spec", "controllerName") if known is not None else "provisioning"
+    if not code and "provisioning" not in maker:
+        missing = MissingEvidence(f"the log of {maker}", f"kubectl describe admissioncheck {name}")
+        return Finding("UNKNOWN", f"{headline} (by {maker})", proof, missing=(missing,))
+    return Finding(code or "CLOUD_CAPACITY", headline, proof)
 
 
 def stopped_queue_finding(queue: ClusterObject) -> Finding | None:
@@ -259,18 +271,22 @@ def _ready_timeouts(evidence: Evidence, workload: ClusterObject) -> int:
 
 
 def suspended_object(subject: Subject) -> ClusterObject | None:
-    """The subject or the nearest owner with `suspend: true`."""
+    """The subject, the nearest owner, or what it owns above its pods, with `suspend: true`."""
     places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
-    for item in (subject.item, *subject.owners):
+    for item in (subject.item, *subject.owners, *subject.related):
         if any(nested_bool(item.data, *place) for place in places):
             return item
     return None
 
 
-def _suspended(subject: Subject) -> Finding | None:
+def _suspended(subject: Subject, is_decided: bool) -> Finding | None:
     item = suspended_object(subject)
     if item is None or subject.pods:
         return None
+    if is_decided:
+        message = f"its queue has admitted it, but {item.title} is still suspended (suspend: true)"
+        remedy = f"see the log of the controller of {item.kind}; if it does not resume it, set suspend to false"
+        return Finding("JOB_SUSPENDED", message, remedy=remedy)
     return Finding("JOB_SUSPENDED", f"{item.title} is suspended (suspend: true) and is in no queue")
 
 

@@ -104,12 +104,18 @@ def _first_cause(evidence: Evidence, subject: Subject, reports: list[Report], no
         if behind is None and found is None:
             continue
         if behind is None or (found is not None and behind.code == found.code):
-            return Conclusion(found) if found is not None else None
+            return Conclusion(found, is_certain=not _is_alone(report, found, reports)) if found is not None else None
         links = (found,) if found is not None else ()
         codes = (*behind.contributing, *(link.code for link in links))
         cause = msgspec.structs.replace(behind, evidence=(report.quote, *behind.evidence), contributing=codes)
         return Conclusion(cause, links)
     return None
+
+
+def _is_alone(report: Report, cause: Finding, reports: list[Report]) -> bool:
+    """Whether one line of another pod's log is all that says it: no event, no status, and not said again."""
+    others = [found for other in reports if other is not report and (found := classified(other)) is not None]
+    return report.is_line and cause.code not in [found.code for found in others]
 
 
 BINDING = re.compile(r"\b(re)?bind|waiting for|reserv", re.I)

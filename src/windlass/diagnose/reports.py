@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
+from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 
 WELL = re.compile(
@@ -48,6 +49,9 @@ class Report(msgspec.Struct, frozen=True):
     text: str
     at: str = ""
     """When it was said last; empty if that is not known."""
+
+    is_line: bool = False
+    """Whether it is a line of a log, which one program believed at one moment."""
 
     @property
     def quote(self) -> str:
@@ -124,6 +128,12 @@ def _texts(data: object) -> Iterator[str]:
             yield from _texts(value)
 
 
+def complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:
+    """What a pod's own log complains of last."""
+    lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(pod) for line in log.lines]
+    return tuple([line for line in lines if COMPLAINS.search(line)][-2:])
+
+
 def log_reports(evidence: Evidence, items: Sequence[ClusterObject], pods: Iterable[ClusterObject]) -> Iterator[Report]:
     """Lines of other pods' logs that name one of the items and complain."""
     full = {f"{item.namespace}/{item.name}" for item in items}
@@ -136,7 +146,7 @@ def log_reports(evidence: Evidence, items: Sequence[ClusterObject], pods: Iterab
             continue
         for log in evidence.logs_of(pod):
             yield from (
-                Report(log.origin, line.strip())
+                Report(log.origin, line.strip(), is_line=True)
                 for line in reversed(log.lines)
                 if COMPLAINS.search(line) and named.search(line)
             )

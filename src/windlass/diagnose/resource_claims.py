@@ -15,12 +15,11 @@ from windlass.diagnose import log_patterns
 from windlass.diagnose.contradictions import working_driver
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
-from windlass.diagnose.log_patterns import LONG_LINE
-from windlass.diagnose.reports import COMPLAINS
+from windlass.diagnose.reports import complaints
 from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
-from windlass.diagnose.workload_faults import workload_fault
+from windlass.diagnose.workload_faults import excluded_plugin, exclusion_finding, workload_fault
 
 
 def claim_finding(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
@@ -111,7 +110,7 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     It loads the driver's library from the host by itself, so what it does not find says nothing about the runtime, and
     where the host's driver works, the fault is its own.
     """
-    fault = workload_fault(evidence, owner, now)
+    fault = workload_fault(evidence, owner, now) or excluded_plugin(evidence, owner)
     failing = [item for item in evidence.children(owner) if container_failure(item) and node_of(item) not in served]
     if fault is not None and fault.code not in LIBRARY_CODES:
         codes = ("DEVICE_PLUGIN_ABSENT", *fault.contributing)
@@ -122,7 +121,7 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
     works = working_driver(evidence, node) if node is not None else ""
     if fault is not None and fault.code == "DRIVER_MISSING" and not works:
         return fault
-    proof = fault.evidence if fault is not None else _complaints(evidence, plugin)
+    proof = fault.evidence if fault is not None else complaints(evidence, plugin)
     message = f"{plugin.title} on node {node_of(plugin)}: {container_failure(plugin)}"
     missing = []
     if not proof:
@@ -136,12 +135,6 @@ def _plugin_fault(evidence: Evidence, owner: ClusterObject, served: set[str], no
 
 LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
 """What the words of a plugin that finds no library seem to say."""
-
-
-def _complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:
-    """What it complains of last."""
-    lines = [f"{log.origin}: {line[:LONG_LINE]}" for log in evidence.logs_of(pod) for line in log.lines]
-    return tuple([line for line in lines if COMPLAINS.search(line)][-2:])
 
 
 KUBELET_PLUGIN = re.compile(r"\bdra\b|kubelet-?plugin|resource-?driver")
@@ -222,6 +215,27 @@ def _classes(evidence: Evidence, namespace: str, claims: list[dict[str, object]]
     return found
 
 
+def with_driver(evidence: Evidence, found: Finding, pod: ClusterObject, now: int) -> Finding:
+    """That a driver is not registered with the pod's kubelet, with why its kubelet plugin does not run on that node."""
+    node = evidence.nodes.get(node_of(pod))
+    if found.code != "DEVICE_PLUGIN_ABSENT" or node is None or "DRA" not in "".join(found.evidence):
+        return found
+    for owner in evidence.of_kind("DaemonSet"):
+        if not KUBELET_PLUGIN.search(owner.name):
+            continue
+        why = exclusion_finding(owner, node) or workload_fault(evidence, owner, now, node.name)
+        crashes = [item for item in evidence.children(owner) if node_of(item) == node.name and container_failure(item)]
+        if why is not None:
+            contributing = (why.code, *found.contributing)
+            return msgspec.structs.replace(found, headline=why.message, contributing=contributing, remedy=why.remedy)
+        if crashes:
+            message = f"{crashes[0].title} on node {node.name}: {container_failure(crashes[0])}"
+            proof = (*found.evidence, *complaints(evidence, crashes[0]))
+            return Finding("DEVICE_PLUGIN_FAILING", message, proof, found.contributing)
+    missing = MissingEvidence("the driver's pods", f"kubectl get pods -A --field-selector spec.nodeName={node.name}")
+    return msgspec.structs.replace(found, missing=(missing,))
+
+
 # ComputeDomains (multi-node NVLink): the kubelet says only that the domain is not ready
 
 
@@ -244,7 +258,7 @@ def with_daemon(evidence: Evidence, found: Finding, pod: ClusterObject) -> Findi
     daemon = min(failing, key=lambda item: node_of(item) != node)
     failure = container_failure(daemon)
     message = f"the ComputeDomain of node {node} is not ready: {daemon.title}: {failure}"
-    proof = (*found.evidence, *_complaints(evidence, daemon))
+    proof = (*found.evidence, *complaints(evidence, daemon))
     return Finding("FABRIC_NOT_READY", message, proof, found.contributing, found.remedy)
 
 

@@ -23,9 +23,15 @@ from windlass.diagnose.promised_devices import promised_by_configs, promised_ins
 from windlass.diagnose.quotas import namespace_key_finding
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
-from windlass.diagnose.unstructured import nested_map, nested_string
-from windlass.diagnose.workload_faults import discovery_faults, plugin_faults, workload_fault
+from windlass.diagnose.unschedulable import SPREAD_REMEDY, Candidate, SchedulingAnalysis, spread_exclusion
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.diagnose.workload_faults import (
+    daemonset_exclusion,
+    discovery_faults,
+    exclusion_finding,
+    plugin_faults,
+    workload_fault,
+)
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
@@ -61,6 +67,10 @@ def collect_hypotheses(
     if finding.code == "SELECTOR_MISMATCH":
         labels = gpu_stack.missing_labels_finding(evidence, analysis.pod) or _flavor_labels(evidence, subject, analysis)
         found += [Hypothesis(labels)] if labels is not None else []
+    if finding.code == "TAINT_NOT_TOLERATED" and (excluded := spread_exclusion(analysis)):
+        found.append(Hypothesis(_empty_domain(excluded, finding), would_run=True))
+    if finding.code == "TAINT_NOT_TOLERATED":
+        found += _startup_taints(evidence, analysis)
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
     if finding.code == "RESOURCE_NAME_MISMATCH":
@@ -107,6 +117,33 @@ def with_rollout(
     return finding
 
 
+def _empty_domain(excluded: str, taint: Finding) -> Finding:
+    """A node that the pod may not use, which counts as an empty domain and so keeps it off those that it may use."""
+    message = f"{excluded}: a node whose taint it does not tolerate counts as an empty domain"
+    remedy = f"{SPREAD_REMEDY.replace('cordoned', 'such')}; or tolerate the taint, if the pod may run there"
+    return Finding("POD_SPREAD_CONFLICT", message, (taint.message,), remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+
+
+def _startup_taints(evidence: Evidence, analysis: SchedulingAnalysis) -> Iterator[Hypothesis]:
+    """A taint that a NodePool puts on its new nodes until something takes it off; it is not to be tolerated."""
+    pools = [(item, nested_maps(item.data, "spec", "template", "spec", "startupTaints")) for item in _pools(evidence)]
+    for candidate in analysis.candidates:
+        keys = {taint.key for taint in nodes.blocking_taints(candidate.node, analysis.pod)}
+        is_alone = candidate.permanent_codes == ("TAINT_NOT_TOLERATED",)
+        pool = next((pool for pool, rows in pools if is_alone and keys <= {row.get("key") for row in rows}), None)
+        if pool is not None:
+            subject, named = f"node {candidate.node.name}", ", ".join(sorted(keys))
+            message = f"{subject} still has the taint {named}, with which {pool.title} starts nodes"
+            remedy = "repair or install what should take the taint off, or drop it from startupTaints"
+            fault = Finding("NODE_UNSCHEDULABLE", message, remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+            yield Hypothesis(fault, subject, not candidate.capacity_codes)
+            return
+
+
+def _pools(evidence: Evidence) -> list[ClusterObject]:
+    return [*evidence.of_kind("NodePool"), *evidence.of_kind("Provisioner")]
+
+
 # Nodes that would do if they were not faulty
 
 
@@ -114,11 +151,14 @@ def _faulty_nodes(evidence: Evidence, finding: Finding, analysis: SchedulingAnal
     """Faults of nodes that could have the devices, each with the engine's answer: would the node take the pod?"""
     if not analysis.devices:
         return
-    gpu_node_names = {node.name for node in gpu_nodes(evidence)}
+    gpu_node_names, wanted = {node.name for node in gpu_nodes(evidence)}, analysis.devices
     suspects = [
         candidate
         for candidate in (*analysis.candidates, *analysis.never_candidates)
-        if candidate.node.name in gpu_node_names and _is_suspect(evidence, candidate, analysis, finding)
+        if (
+            candidate.node.name in gpu_node_names or any(nodes.is_labelled_for(candidate.node, name) for name in wanted)
+        )
+        and _is_suspect(evidence, candidate, analysis, finding)
     ]
     suspects.sort(key=lambda candidate: len(other_refusals(candidate, NODE_FAULTS)))
     is_mostly_down = _most_are_down(finding, analysis)
@@ -214,10 +254,7 @@ def _agent_faults(evidence: Evidence, node: Node, now: int) -> Iterator[Finding]
     for daemon in evidence.of_kind("DaemonSet"):
         if not any(word in daemon.name for word in words):
             continue
-        why = gpu_stack.daemonset_exclusion(daemon, node)
-        code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
-        remedy = f"let {daemon.title} run on the node (its tolerations and node selector)"
-        fault = Finding(code, why, remedy=remedy) if why else workload_fault(evidence, daemon, now, node.name)
+        fault = exclusion_finding(daemon, node) or workload_fault(evidence, daemon, now, node.name)
         if fault is not None:
             message = f"{daemon.title}, which takes the taint {key} off node {node.name}, does not run there"
             shown = msgspec.structs.replace(fault, headline=f"{message}: {fault.message}", changed_by=ADMINISTRATORS)
@@ -237,7 +274,7 @@ def _blocked_plugin(evidence: Evidence, candidate: Candidate, analysis: Scheduli
     for daemon in evidence.of_kind("DaemonSet"):
         if not own or not COMPONENTS["device plugin"].search(daemon.name):
             continue
-        why = gpu_stack.daemonset_exclusion(daemon, candidate.node)
+        why = daemonset_exclusion(daemon, candidate.node)
         if any(why == f"taint {taint} is not tolerated" for taint in own):
             message = (
                 f"neither the pod nor the device plugin ({daemon.title}) tolerates the taint {', '.join(own)} of GPU "
@@ -295,7 +332,7 @@ def _scaling(
     if found is None:
         coming = autoscaler.coming_node_finding(evidence, item, now)
         if coming is not None:
-            yield Hypothesis(coming)
+            yield Hypothesis(coming, would_run=True)
         return
     matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:

@@ -7,10 +7,9 @@ be the reason, and for a pod that a node would take: only of a scheduler that wo
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator
 
 from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
-from windlass.diagnose.explanations import ADMINISTRATORS
+from windlass.diagnose.explanations import USERS
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.reports import COMPLAINS
@@ -29,7 +28,7 @@ OTHER_NAMES = {"default-scheduler": "kube-scheduler"}
 
 def scheduler_finding(evidence: Evidence, name: str, item: ClusterObject | None, now: int) -> Finding | None:
     """Why no scheduler of that name decides about the pod; None if nothing shows that."""
-    pods = list(_of_scheduler(evidence, "Pod", name))
+    pods = _of_scheduler(evidence, "Pod", name)
     if any(not _trouble(pod) for pod in pods):
         return None
     if pods:
@@ -40,17 +39,18 @@ def scheduler_finding(evidence: Evidence, name: str, item: ClusterObject | None,
             if not nested_int(owner.data, "status", "readyReplicas"):
                 wanted = nested_int(owner.data, "spec", "replicas")
                 message = f"scheduler {name} does not run: {owner.title} has no ready pod, and wants {wanted}"
-                remedy = "scale it up or see its events, or name a scheduler that runs in schedulerName"
-                return Finding("WRONG_SCHEDULER", message, stale, remedy=remedy, changed_by=ADMINISTRATORS)
+                command = f"kubectl describe -n {owner.namespace} {kind.lower()} {owner.name}"
+                remedy = f"scale it up, or see its events ({command})"
+                return Finding("WRONG_SCHEDULER", message, stale, remedy=remedy, missing=_unproven(name, owner))
     if stale:
         message = f"scheduler {name} does not run: it no longer renews its Lease"
-        return Finding("WRONG_SCHEDULER", message, stale, remedy=START_REMEDY, changed_by=ADMINISTRATORS)
+        return Finding("WRONG_SCHEDULER", message, stale, remedy=START_REMEDY)
     if name in DEFAULT_SCHEDULERS or _is_heard_of(evidence, name, item):
         return None
     return _unheard_of(evidence, name)
 
 
-START_REMEDY = "start it again, or name a scheduler that runs in schedulerName"
+START_REMEDY = "start it again"
 
 
 def _unheard_of(evidence: Evidence, name: str) -> Finding:
@@ -62,7 +62,7 @@ def _unheard_of(evidence: Evidence, name: str) -> Finding:
     close = next(iter(difflib.get_close_matches(name, sorted(known - {name}), 1)), "")
     remedy = f"use schedulerName: {close}, which places other pods here" if close else ""
     missing = () if is_known else (unread,)
-    return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close)
+    return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close, changed_by=USERS)
 
 
 def is_untouched(evidence: Evidence, item: ClusterObject) -> bool:
@@ -70,24 +70,42 @@ def is_untouched(evidence: Evidence, item: ClusterObject) -> bool:
     return bool(item.uid) and not find_condition(item.data, "PodScheduled") and not evidence.events_of(item)
 
 
-def _of_scheduler(evidence: Evidence, kind: str, name: str) -> Iterator[ClusterObject]:
-    """Objects of the scheduler itself, as far as that shows: a tenant may give its own any name, but not any namespace.
+def _of_scheduler(evidence: Evidence, kind: str, name: str) -> list[ClusterObject]:
+    """Objects of the scheduler itself: a tenant may give its own any name, but namespaces are made by administrators.
 
-    The default scheduler lives in a namespace of the system. Another one is not placed by itself, so a namespace with
-    pods that name it is a tenant's, unless that is the system's.
+    What lives in a namespace of the system or of the scheduler's name counts alone, where there is any. Elsewhere, a
+    namespace with pods that name the scheduler is a tenant's, since a scheduler is not placed by itself.
     """
     own = OTHER_NAMES.get(name, name)
+    found = [item for item in evidence.of_kind(kind) if _has_name(item, own)]
+    trusted = [item for item in found if _is_trusted(item, own)]
     tenants = _users(evidence).get(name, frozenset())
-    for item in evidence.of_kind(kind):
-        is_exact = kind == "Lease" and item.name == own
-        is_named = "schedul" in item.name and (own in item.name or own in item.namespace)
-        is_system = item.namespace.startswith(SYSTEM_PREFIXES)
-        if (is_exact or is_named) and (is_system or (name not in OTHER_NAMES and item.namespace not in tenants)):
-            yield item
+    others = [item for item in found if name not in OTHER_NAMES and item.namespace not in tenants]
+    return trusted or others
+
+
+def _has_name(item: ClusterObject, own: str) -> bool:
+    is_exact = item.kind == "Lease" and item.name == own
+    return is_exact or ("schedul" in item.name and (own in item.name or own in item.namespace))
+
+
+def _is_trusted(item: ClusterObject, own: str) -> bool:
+    namespace = item.namespace
+    return namespace.startswith(SYSTEM_PREFIXES) or namespace.endswith(SYSTEM_SUFFIX) or own in namespace
 
 
 SYSTEM_PREFIXES = ("kube-", "openshift-")
 """Prefixes of namespaces that Kubernetes and OpenShift keep for themselves."""
+SYSTEM_SUFFIX = "-system"
+"""How charts of controllers call the namespace that they are installed in."""
+
+
+def _unproven(name: str, item: ClusterObject) -> tuple[MissingEvidence, ...]:
+    """What would show that the object is the scheduler's, if its namespace does not."""
+    if _is_trusted(item, OTHER_NAMES.get(name, name)):
+        return ()
+    what = f"whether namespace {item.namespace} is that of the scheduler"
+    return (MissingEvidence(what, f"kubectl get clusterrolebindings -o wide | grep {item.namespace}/"),)
 
 
 @once_per_evidence
@@ -132,14 +150,14 @@ def _failing(evidence: Evidence, name: str, pod: ClusterObject, now: int) -> Fin
         "WRONG_SCHEDULER",
         f"scheduler {name} does not work: {pod.title}: {trouble}{often}",
         (*said, *_stale_lease(evidence, name, now)),
-        remedy=f"repair the scheduler ({logs}), or name one that runs in schedulerName",
-        changed_by=ADMINISTRATORS,
+        remedy=f"repair the scheduler ({logs})",
+        missing=_unproven(name, pod),
     )
 
 
 def _stale_lease(evidence: Evidence, name: str, now: int) -> tuple[str, ...]:
     """That the scheduler's Leases were all renewed too long ago; empty if one is fresh, or if none is known."""
-    leases = list(_of_scheduler(evidence, "Lease", name))
+    leases = _of_scheduler(evidence, "Lease", name)
     renewed = [nested_string(lease.data, "spec", "renewTime") for lease in leases]
     newest = max(renewed, default="")
     age = now - parse_timestamp(newest) if newest else 0

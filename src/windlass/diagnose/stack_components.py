@@ -9,7 +9,8 @@ import re
 
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
-from windlass.diagnose.finding import Finding
+from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.unstructured import nested_int, nested_map, nested_maps, nested_string
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.node import Node
@@ -102,7 +103,11 @@ def failing_components(evidence: Evidence, node: str) -> list[Finding]:
             reason = container_failure(pod) if part == component else ""
             if reason:
                 message = f"the {component} ({pod.name}) on node {node} does not come up: {reason}"
-                found.append(Finding(code, message))
+                said = any(COMPLAINS.search(line) for log in evidence.logs_of(pod) for line in log.lines)
+                unsaid = MissingEvidence(
+                    "why", f"kubectl logs -n {pod.namespace} {pod.name} --all-containers --previous"
+                )
+                found.append(Finding(code, message, missing=() if said else (unsaid,)))
                 break
     return found
 

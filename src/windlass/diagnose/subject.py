@@ -155,7 +155,7 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
 
 
 def _gpu(name: str) -> ClusterObject:
-    """Stands for one GPU of a node, which is no object of its own; `gpus` knows whether it exists."""
+    """Stands for one GPU of a node, which is no object of its own; `podless_objects` knows whether it exists."""
     header = ObjectHeader(api_version="v1", kind="GPU", metadata=ObjectMeta(name=name))
     return ClusterObject(RawObject(header, "", {}))
 

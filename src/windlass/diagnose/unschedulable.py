@@ -277,20 +277,26 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
 
 
-def _beside_spread(finding: Finding, analysis: SchedulingAnalysis) -> Finding:
-    """Nodes that take no pods, and beside them nodes with enough free that only a spread constraint excludes."""
+def spread_exclusion(analysis: SchedulingAnalysis) -> str:
+    """That nodes with enough free are excluded by a spread constraint alone; empty if none is."""
     names = [
         candidate.node.name
         for candidate in analysis.candidates
         if candidate.codes == ("POD_SPREAD_CONFLICT",) and not candidate.fit.shortfall
     ]
-    if not names:
-        return finding
-    excluded = f"its topology spread constraint alone excludes {', '.join(names[:3])}"
     more = f" and {len(names) - 3} more" if len(names) > 3 else ""
+    listed = ", ".join(names[:3])
+    return f"its topology spread constraint alone excludes {listed}{more}, where enough is free" if names else ""
+
+
+def _beside_spread(finding: Finding, analysis: SchedulingAnalysis) -> Finding:
+    """Nodes that take no pods, and beside them nodes with enough free that only a spread constraint excludes."""
+    excluded = spread_exclusion(analysis)
+    if not excluded:
+        return finding
     return Finding(
         finding.code,
-        f"{finding.headline}; {excluded}{more}, where enough is free",
+        f"{finding.headline}; {excluded}",
         contributing=finding.contributing,
         remedy=f"{finding.remedy}; or relax the constraint: {SPREAD_REMEDY}",
     )

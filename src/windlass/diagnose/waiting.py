@@ -84,7 +84,7 @@ class WaitingInquiry(WhatIf):
         if (unseen := self._without_scheduler(item)) is not None:
             return unseen
         for finding in (
-            gang.deadlock_finding(self.evidence, self.subject),
+            self._deadlock(waiting),
             self._incomplete(),
             claim_finding(self.evidence, item, self.now),
             self._making_room(item),
@@ -93,7 +93,7 @@ class WaitingInquiry(WhatIf):
                 return Answer(finding, patches=patches_for(self, finding, None))
         said = refusal.reported_pod_cause(self.evidence, self.subject, self.now)
         if said is not None:
-            return Answer(said.cause, links=said.links)
+            return Answer(said.cause, links=said.links, is_certain=said.is_certain)
         if binding := refusal.binding_failure(self.evidence, item):
             return Answer(_unbound(item, binding))
         if not self.evidence.nodes:
@@ -115,6 +115,17 @@ class WaitingInquiry(WhatIf):
         except InputError:
             analysis = None  # it can't be tried on nodes
         return Answer(finding, analysis, patches_for(self, finding, analysis))
+
+    def _deadlock(self, waiting: Sequence[ClusterObject]) -> Finding | None:
+        """Gangs that wait for one another, unless a node would take a pod that waits: then they wait for nobody."""
+        found = gang.deadlock_finding(self.evidence, self.subject)
+        pod = waiting[0].decoded
+        if found is None or not isinstance(pod, Pod) or not self.evidence.nodes:
+            return found
+        try:
+            return None if self.fit.feasible_nodes(pod) else found
+        except InputError:
+            return found
 
     def held_finding(self) -> Finding | None:
         """The engine's hold of queued work, where the queue's controller has written no condition."""
@@ -354,7 +365,7 @@ class WaitingInquiry(WhatIf):
             return Answer(scaling)
         refused = refusal.reported_cause(self.evidence, self.subject, self.now)
         if refused is not None:
-            return Answer(refused.cause, links=refused.links)
+            return Answer(refused.cause, links=refused.links, is_certain=refused.is_certain)
         if self.explained_hold is not None:
             return Answer(engine_finding(self.explained_hold))
         message = "the pod is pending, but the evidence has no nodes to judge it on"

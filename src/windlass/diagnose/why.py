@@ -23,16 +23,19 @@ from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
+from windlass.diagnose.hypothesis import Conclusion
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
-from windlass.diagnose.operator_reports import failure_conclusion, is_done, missing_pods
+from windlass.diagnose.operator_reports import NEW_SECONDS, failure_conclusion, is_done, is_served, missing_pods
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import quota_finding
+from windlass.diagnose.reports import reports_about
+from windlass.diagnose.scheduler_health import scheduler_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
 from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
-from windlass.diagnose.workload_faults import dependency_fault
+from windlass.diagnose.workload_faults import controller_fault, controllers_of, dependency_fault, named_scheduler
 from windlass.dump.configuration import Configuration
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -112,7 +115,7 @@ class Inquiry(WaitingInquiry):
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""
         is_over = is_done(self.subject.item) and not self.subject.pending
-        if finding.code not in ("NONE", "UNKNOWN") or is_over:
+        if finding.code not in ("NONE", "UNKNOWN") or is_over or is_served(self.subject, self.now):
             return finding
         if self.decided_hold is None or self.explained_hold is None:
             return finding
@@ -192,12 +195,16 @@ class Inquiry(WaitingInquiry):
             return self.waiting_answer(waiting)
         return self._placed(placed)
 
+    def _concluded(self, found: Conclusion) -> Answer:
+        patches = patches_for(self, found.cause, None)
+        return Answer(found.cause, None, patches, found.links, found.ruled_out, found.is_certain)
+
     # Subjects without pods
 
     def _without_pods(self) -> Answer:
         said = refusal.reported_cause(self.evidence, self.subject, self.now)
         if said is not None:
-            return Answer(said.cause, None, patches_for(self, said.cause, None), said.links)
+            return self._concluded(said)
         stages: tuple[Callable[[], Finding | None], ...] = (
             lambda: queue.queue_finding(self.evidence, self.subject),
             lambda: gang.deadlock_finding(self.evidence, self.subject),
@@ -209,21 +216,47 @@ class Inquiry(WaitingInquiry):
             return Answer(finding, patches=patches_for(self, finding, None))
         failure = failure_conclusion(self.evidence, self.subject, 0, self.now)
         if failure is not None:
-            return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
+            return self._concluded(failure)
+        if (behind := self._unmade()) is not None:
+            return Answer(behind)
         if not self.templates:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
+            return Answer(self._podless())
         return self._would_run(self.templates)
+
+    def _podless(self) -> Finding:
+        """No pods, and no cause that is known: what was said about it last, if anything was."""
+        items = [item for item in self.subject.related if item.kind != "Workload"]
+        said = reports_about(self.evidence, items, ())[:1]
+        why = f"has no pods: {said[0].text}" if said else "has no pods, and no event says why"
+        return _unknown(f"{self.subject.title} {why}", self.subject, tuple(report.quote for report in said))
+
+    def _unmade(self) -> Finding | None:
+        """Why its controller makes no pods: it does not work, or is told to use a scheduler that does not exist."""
+        item = self.subject.item
+        if self.now - (parse_timestamp(item.created) if item.created else 0) < NEW_SECONDS:
+            return None
+        fault = controller_fault(self.evidence, item, self.now)
+        for owner in controllers_of(self.evidence, item) if fault is None else ():
+            name = named_scheduler(owner)
+            absent = scheduler_finding(self.evidence, name, None, self.now) if name else None
+            if absent is not None:
+                message = f"{owner.title} is told to use the scheduler {name}: {absent.message}"
+                remedy = f"install {name}, or take it out of the arguments of {owner.title}"
+                return Finding(absent.code, message, missing=absent.missing, remedy=remedy, changed_by=ADMINISTRATORS)
+        return fault
 
     def _would_run(self, templates: Sequence[Pod]) -> Answer:
         """No pod exists and no event says why: judges pods made from the templates."""
         if not self.evidence.nodes and self.explained_hold is not None:
             return Answer(engine_finding(self.explained_hold))
         if not self.evidence.nodes:
-            return Answer(_unknown(f"{self.subject.title} has no pods, and no event says why", self.subject))
+            return Answer(self._podless())
         for pod in templates:
             answer = self.unplaced_answer(pod, None, 1)
             if answer.finding.code != "NONE":
-                return answer
+                is_held = self.decided_hold is not None or not self.subject.item.uid
+                doubt = answer.doubt or "its controller has not made the pods, which no node can have refused"
+                return answer if is_held else msgspec.structs.replace(answer, is_certain=False, doubt=doubt)
         if self.explained_hold is not None and self.explained_hold.verdict.code in CAUSES:
             return Answer(engine_finding(self.explained_hold))
         message = f"{self.subject.title} has no pods, and no event says why; a node would take its pods"
@@ -258,7 +291,7 @@ class Inquiry(WaitingInquiry):
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
         failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
-            return Answer(failure.cause, None, patches_for(self, failure.cause, None), failure.links)
+            return self._concluded(failure)
         starting = [pod for pod in pods if phase_of(pod) == "Pending"]
         if (awaited := next(filter(None, map(self._awaited, starting[:50])), None)) is not None:
             return awaited

@@ -6,22 +6,26 @@ names. Its pods may be refused, unplaceable, without an image, killed or failing
 
 from __future__ import annotations
 
+import difflib
 import re
 
 import msgspec
 
-from windlass.diagnose import log_patterns
+from windlass.diagnose import log_patterns, nodes
 from windlass.diagnose.contradictions import current_logs, is_ready
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.explanations import ADMINISTRATORS
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch, match_finding
-from windlass.diagnose.nodes import is_gpu_name
+from windlass.diagnose.nodes import is_gpu_name, looks_like_gpu_node
 from windlass.diagnose.pod_status import is_failing, memory_findings, pull_findings
 from windlass.diagnose.reports import COMPLAINS, Report, event_reports, status_reports
 from windlass.diagnose.scheduler_condition import codes_of_message
 from windlass.diagnose.stack_components import FAILURE_CODES, component_of, container_failure
-from windlass.diagnose.subject import Subject, is_waiting, node_of, owners_of
-from windlass.diagnose.unstructured import find_condition, nested, nested_int, nested_map, nested_string
+from windlass.diagnose.subject import Subject, is_waiting, node_of, owners_of, template_pods
+from windlass.diagnose.unstructured import find_condition, nested, nested_int, nested_map, nested_maps, nested_string
+from windlass.model.node import Node
+from windlass.model.taints import is_lifecycle_taint
 
 OWNERS = ("DaemonSet", "Deployment", "StatefulSet", "ReplicaSet")
 SERVICE = re.compile(r"(?<![\w.-])([a-z0-9][\w-]*)\.([a-z0-9][\w-]*)\.svc\b|service \"?([\w-]+)\"?")
@@ -39,6 +43,59 @@ def workload_fault(evidence: Evidence, owner: ClusterObject, now: int, node: str
         if found is not None:
             return found
     return None if placed else creation_refusal(evidence, family)
+
+
+def excluded_plugin(evidence: Evidence, owner: ClusterObject) -> Finding | None:
+    """A plugin's DaemonSet without pods, whose selector or a taint excludes every node; GPU nodes are named first."""
+    shown = sorted(evidence.nodes.values(), key=lambda node: not looks_like_gpu_node(node))[:MANY_NODES]
+    found = [exclusion_finding(owner, node) for node in shown] if not evidence.children(owner) else []
+    if not found or found[0] is None or not all(found):
+        return None
+    return msgspec.structs.replace(found[0], code="DEVICE_PLUGIN_ABSENT", contributing=(found[0].code,))
+
+
+MANY_NODES = 200
+
+
+def role_fault(
+    evidence: Evidence, owner: ClusterObject, role: str, now: int, node: str = "", explains: tuple[str, ...] = ()
+) -> Finding | None:
+    """Why a workload has no working pod (on the node); `role` says what depends on it."""
+    fault = workload_fault(evidence, owner, now, node)
+    if fault is None:
+        return None
+    message = f"{owner.title}, {role}, has no working pod: {fault.message}"
+    return msgspec.structs.replace(fault, headline=message, explains=explains)
+
+
+def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
+    """Why a DaemonSet has no pod on the node; empty if it should have one."""
+    pods, _ = template_pods(daemon)
+    if not pods:
+        return ""
+    pod = pods[0]
+    misses = nodes.selector_mismatches(node, pod)
+    if misses:
+        return f"label {misses[0]}"
+    taints = [taint for taint in nodes.blocking_taints(node, pod) if not is_lifecycle_taint(taint.key)]
+    return f"taint {nodes.format_taint(taints[0])} is not tolerated" if taints else ""
+
+
+def exclusion_finding(daemon: ClusterObject, node: Node) -> Finding | None:
+    """That a DaemonSet has no pod on the node, with the label or the taint that keeps it off; None if it should."""
+    why = daemonset_exclusion(daemon, node)
+    if not why:
+        return None
+    code = "SELECTOR_MISMATCH" if why.startswith("label") else "TAINT_NOT_TOLERATED"
+    key = why.removeprefix("label ").partition(" is ")[0]
+    alike = difflib.get_close_matches(key, [label for label in node.labels if label != key], 1, ALIKE)
+    hint = f" (the node has {alike[0]}={node.labels[alike[0]]})" if alike and code == "SELECTOR_MISMATCH" else ""
+    remedy = f"let {daemon.title} run on the node (its tolerations and node selector)"
+    return Finding(code, f"{daemon.title} has no pod on node {node.name}: {why}{hint}", remedy=remedy)
+
+
+ALIKE = 0.75
+"""How similar two names of labels are that probably mean the same."""
 
 
 def _target_node(pod: ClusterObject) -> str:
@@ -60,7 +117,7 @@ def creation_refusal(evidence: Evidence, owners: list[ClusterObject]) -> Finding
 def classified(report: Report) -> Finding | None:
     """What a controller's message shows; None if it shows no cause that is known."""
     for seen in log_patterns.find_matches([LogLines(report.speaker, [report.text])], log_patterns.API):
-        remedy = next((remedy for words, remedy in REMEDIES if words.search(seen.line)), "")
+        remedy = next((remedy for words, remedy in REMEDIES if words.search(seen.line)), seen.remedy)
         return Finding(seen.code, _essence(seen), (report.quote,), remedy=remedy)
     return None
 
@@ -89,7 +146,7 @@ def _essence(match: PatternMatch) -> str:
 
 ESSENCE = re.compile(
     r"exceeded quota:|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
-    r"|error looking up|no PriorityClass|unable to create new content",
+    r"|error looking up|no PriorityClass|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
     re.I,
 )
 
@@ -126,12 +183,14 @@ def discovery_faults(evidence: Evidence, now: int, node: str = "") -> list[Findi
         for owner in (item for kind in OWNERS[:3] for item in evidence.of_kind(kind)):
             if component_of(owner) != component:
                 continue
-            fault = workload_fault(evidence, owner, now, node if owner.kind == "DaemonSet" else "")
+            role, where = "on which labels and devices of GPU nodes depend", node if owner.kind == "DaemonSet" else ""
+            fault = role_fault(evidence, owner, role, now, where, MADE_BY_DISCOVERY)
             if fault is not None and fault.code not in FAILURE_CODES.values():
-                message = f"{owner.title}, on which labels and devices of GPU nodes depend, has no working pod"
-                codes = ("GFD_LABELS_MISSING", "DEVICE_PLUGIN_ABSENT", "DRIVER_MISSING")
-                return [msgspec.structs.replace(fault, headline=f"{message}: {fault.message}", explains=codes)]
+                return [fault]
     return []
+
+
+MADE_BY_DISCOVERY = ("GFD_LABELS_MISSING", "DEVICE_PLUGIN_ABSENT", "DRIVER_MISSING")
 
 
 def unworking_discovery(evidence: Evidence) -> ClusterObject | None:
@@ -150,22 +209,102 @@ DISCOVERY = ("node feature discovery", "operator", "feature discovery")
 
 
 def plugin_faults(evidence: Evidence, resource: str, now: int) -> list[Finding]:
-    """Why the plugin of a resource that no node advertises does not work, where a DaemonSet is named for its vendor.
+    """Why the plugin of a resource that no node advertises does not work: a DaemonSet of its vendor, or that names it.
 
     GPU nodes are examined layer by layer (`gpu_stack`); of other devices (RDMA, FPGAs) nothing more is known.
     """
-    vendor = resource.partition("/")[0].split(".")[0]
+    vendor, _, name = resource.partition("/")
+    if is_gpu_name(resource) and "gpu" in name:
+        return []
     for owner in evidence.of_kind("DaemonSet"):
-        if is_gpu_name(resource) or vendor not in owner.name:
+        said = _statements(evidence, owner, resource, name)
+        if vendor.split(".")[0] not in owner.name and not said:
             continue
-        fault = workload_fault(evidence, owner, now)
-        crash = _crash(evidence, owner) if fault is None else None
-        if crash is not None:
-            fault = msgspec.structs.replace(crash, code="DEVICE_PLUGIN_FAILING")
+        role, explains = f"which should advertise {resource}", ("RESOURCE_NAME_MISMATCH",)
+        fault, crash = role_fault(evidence, owner, role, now, "", explains), _crash(evidence, owner, role)
+        fault = fault or excluded_plugin(evidence, owner)
+        if fault is None and crash is not None:
+            fault = msgspec.structs.replace(crash, code="DEVICE_PLUGIN_FAILING", explains=explains)
+        if fault is None and said:  # that it runs is no evidence that it has found a device
+            fault = _advertises_none(owner, resource, said)
         if fault is not None:
-            message = f"{owner.title}, which should advertise {resource}, has no working pod: {fault.message}"
-            return [msgspec.structs.replace(fault, headline=message, explains=("RESOURCE_NAME_MISMATCH",))]
+            return [fault]
     return []
+
+
+def _statements(evidence: Evidence, owner: ClusterObject, resource: str, name: str) -> list[str]:
+    """What its pods' logs say about the resource, complaints last, or the ConfigMap beside it that names it."""
+    named = re.compile(
+        rf"(?<![\w.-])({re.escape(resource)}|{re.escape(name)})(?![\w.-])" if len(name) > 5 else resource
+    )
+    logs = [log for pod in evidence.children(owner) for log in evidence.logs_of(pod)]
+    lines = [f"{log.origin}: {line.strip()[:LONG_LINE]}" for log in logs for line in log.lines if named.search(line)]
+    configs = [item for item in evidence.of_kind("ConfigMap") if item.namespace == owner.namespace]
+    texts = [
+        item.title for item in configs if any(named.search(str(text)) for text in item.data.get("data", {}).values())
+    ]
+    mounted = str(nested_map(owner.data, "spec", "template", "spec").get("volumes"))
+    configured = [f"{title} names it" for title in texts if title.rpartition("/")[2] in mounted]
+    return [*configured, *sorted(lines, key=lambda line: bool(NOTHING_FOUND.search(line)))]
+
+
+NOTHING_FOUND = re.compile(rf"{COMPLAINS.pattern}|warn|\bno \w|empty|\b0 devices|skip", re.I)
+"""Words of a plugin that has found none of the devices that it should advertise, or that fails."""
+
+
+def _advertises_none(owner: ClusterObject, resource: str, said: list[str]) -> Finding:
+    message = f"{owner.title} runs and should advertise {resource}, but no node has any of it"
+    remedy = "compare the selectors of the plugin's configuration with the devices of the nodes, and see its log"
+    unsaid = MissingEvidence("the plugin's log", f"kubectl logs -n {owner.namespace} daemonset/{owner.name}")
+    missing = () if NOTHING_FOUND.search(said[-1]) else (unsaid,)
+    explains = ("RESOURCE_NAME_MISMATCH",)
+    return Finding("DEVICE_PLUGIN_FAILING", message, tuple(said[-1:]), (), remedy, missing, explains)
+
+
+# Controllers of custom objects
+
+CONTROLLERS = {
+    "kubeflow.org": r"training-operator|trainer|mpi-operator|pytorch",
+    "trainer.kubeflow.org": r"trainer",
+    "ray.io": r"ray.*operator|operator.*ray",
+    "leaderworkerset.x-k8s.io": r"^lws|leaderworkerset",
+    "jobset.x-k8s.io": r"jobset",
+    "batch.volcano.sh": r"volcano.*controller",
+    "sparkoperator.k8s.io": r"spark.*(operator|controller)",
+    "workload.codeflare.dev": r"appwrapper|codeflare",
+    "serving.kserve.io": r"kserve|inference",
+}
+"""API group → names of the Deployments that make the pods of its objects."""
+
+
+def controllers_of(evidence: Evidence, item: ClusterObject) -> list[ClusterObject]:
+    """Deployments outside of its namespace, which is a tenant's, that make the pods of such objects."""
+    named = re.compile(CONTROLLERS.get(item.api_group, r"$^"))
+    owners = (owner for kind in ("Deployment", "StatefulSet") for owner in evidence.of_kind(kind))
+    return [owner for owner in owners if named.search(owner.name) and owner.namespace != item.namespace]
+
+
+def controller_fault(evidence: Evidence, item: ClusterObject, now: int) -> Finding | None:
+    """Why nothing makes its pods: every controller of its kind is without a ready pod; None if one has one."""
+    owners = controllers_of(evidence, item)
+    if any(nested_int(owner.data, "status", "readyReplicas") for owner in owners):
+        return None
+    role = f"which makes the pods of every {item.kind}"
+    found = [role_fault(evidence, owner, role, now) or _crash(evidence, owner, role) for owner in owners]
+    fault = next(filter(None, found), None)
+    return msgspec.structs.replace(fault, changed_by=ADMINISTRATORS) if fault is not None else None
+
+
+def named_scheduler(owner: ClusterObject) -> str:
+    """The scheduler that a controller is told to use, by an argument of its container; empty if by none."""
+    for container in nested_maps(owner.data, "spec", "template", "spec", "containers"):
+        words = [str(word) for field in ("command", "args") for word in nested(container, field) or []]
+        if found := SCHEDULER_OPTION.search(" ".join(words)):
+            return found[1]
+    return ""
+
+
+SCHEDULER_OPTION = re.compile(r"--(?:gang|batch)-schedul\w+(?:-name)?[= ]([a-z][\w.-]*)")
 
 
 # Objects that a message names
@@ -239,13 +378,14 @@ def _dependencies(evidence: Evidence, pod: ClusterObject, line: str) -> list[Clu
     return found
 
 
-def _crash(evidence: Evidence, owner: ClusterObject) -> Finding | None:
-    """A pod of it that fails for a reason that is not known."""
+def _crash(evidence: Evidence, owner: ClusterObject, role: str = "") -> Finding | None:
+    """A pod of it that fails for a reason that is not known; `role` says what depends on it."""
     family = [owner, *(child for child in evidence.children(owner) if child.kind in OWNERS)]
     for pod in (child for item in family for child in evidence.children(item) if child.kind == "Pod"):
         if failure := container_failure(pod):
             missing = MissingEvidence("its log", f"kubectl logs -n {pod.namespace} {pod.name} --all-containers")
-            return Finding("APP_ERROR", f"{pod.title}: {failure}", missing=(missing,))
+            who = f"{owner.title}, {role}, has no working pod: " if role else ""
+            return Finding("APP_ERROR", f"{who}{pod.title}: {failure}", missing=(missing,))
     return None
 
 
