@@ -36,6 +36,8 @@ CONTAINER_GPUS_ANNOTATION = "windlass.dev/container-gpus"
 """How containers get their GPUs on this node, as its agent found it: runtime, strategy, driver, hooks."""
 DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
 RACK_LABEL = "windlass.dev/rack"
+TOPOLOGY_MANAGER_ANNOTATION = "windlass.dev/topology-manager"
+"""The policy of the kubelet's topology manager, as its agent found it in the kubelet's configuration."""
 UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"
 
 # Names of the operator, on nodes
