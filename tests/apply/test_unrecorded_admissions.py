@@ -9,6 +9,7 @@ from tests.apply.scene import Scene
 from tests.kube.virtual_time import in_virtual_time
 
 from windlass.model.decision import Bind
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
@@ -50,6 +51,28 @@ async def test_not_before_all_of_its_pods_are_on_nodes() -> None:
     scene = running(pods=1)
     await record(scene)
     assert not is_admitted(scene)
+
+
+@in_virtual_time
+async def test_with_partial_admission_its_minimum_is_enough() -> None:
+    scene, minimum = running(pods=1), {MIN_PARALLELISM_ANNOTATION: "1"}
+    scene.put(job("train", parallelism=2, suspend=False, annotations=minimum))
+    tree = workload("w", count=2, owner=TRAIN)
+    tree["spec"]["podSets"][0]["minCount"] = 1
+    scene.put(tree)
+    scene.watch()
+    await record(scene)
+    (assignment,) = scene.get("workloads", "w")["status"]["admission"]["podSetAssignments"]
+    assert (assignment["count"], scene.get("jobs", "train")["spec"]["parallelism"]) == (1, 1)
+
+
+@in_virtual_time
+async def test_no_pod_is_bound_before_its_workload_is_there() -> None:
+    members = [pod(f"train-{number}", ownerReferences=[reference(TRAIN)]) for number in range(2)]
+    scene = scene_of(TRAIN, *members)
+    scene.executor.bind([Bind(f"team/train-{number}", "n1") for number in range(2)], scene.snapshot())
+    await scene.executor.drain()
+    assert [request for request in scene.client.writes() if request.path.endswith("/binding")] == []
 
 
 @pytest.mark.parametrize("kind", ["Evicted", "Finished"])

@@ -89,3 +89,21 @@ def test_jobs_change_their_size(cluster: Cluster, kubelets: Kubelets, tmp_path: 
         api.patch(f"{JOBS}/plain", {"spec": {"parallelism": 3}})
         until(lambda: (admitted(api, "plain"), len(bound(api, "plain"))) == (3, 3), 60, one.last_lines)
         assert not before & {pod["metadata"]["uid"] for pod in pods(api, "plain").values()}
+
+
+def test_a_job_created_unsuspended_runs_with_what_was_admitted(
+    cluster: Cluster, kubelets: Kubelets, tmp_path: Path
+) -> None:
+    kubelets()
+    api = cluster.api
+    install_crds(api)
+    api.create(*ground())
+    partial = job("train", 12, 1)
+    partial["metadata"]["annotations"] = {"kueue.x-k8s.io/job-min-parallelism": "2"}
+    partial["spec"]["suspend"] = False
+    partial["spec"]["template"]["spec"]["tolerations"] = [TOLERATION]
+    with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        api.create(partial)
+        until(lambda: len(bound(api, "train")) == 8, 60, one.last_lines())
+        until(lambda: spec_of(api, "train")["parallelism"] == len(pods(api, "train")) == 8, 60, one.last_lines())
+        assert admitted(api, "train") == 8

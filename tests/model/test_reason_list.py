@@ -34,7 +34,7 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 
 
 def test_the_layout_of_the_mask_is_fixed() -> None:
-    assert [reason.bit for reason in NODE_REASONS] == list(range(23))
+    assert [reason.bit for reason in NODE_REASONS] == list(range(24))
     assert reason_of_bit(2).name == "TAINT"
     assert insufficient_bit(0) == 1 << 32
     assert insufficient_bit(31) == 1 << 63
@@ -53,8 +53,8 @@ def test_every_reason_of_a_node_is_permanent_or_goes_away_with_capacity() -> Non
     assert INTER_POD_BITS & ~PERMANENT_BITS == 0
     assert PERMANENT_BITS < 1 << FIRST_RESOURCE_BIT
     assert CAPACITY_BITS & ~DEVICE_BITS == RESOURCE_BITS == sum(map(insufficient_bit, range(32)))
-    assert names_of(DEVICE_BITS) == {"GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM"}
-    assert names_of(CAPACITY_BITS) == {"GPU_DEVICE_ROOM", "MIG_NO_ROOM"}
+    assert names_of(DEVICE_BITS) == {"GPU_ALIGNMENT", "GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM"}
+    assert names_of(CAPACITY_BITS) == {"GPU_ALIGNMENT", "GPU_DEVICE_ROOM", "MIG_NO_ROOM"}
     # What is wrong with a node without the label is not cured by moving pods.
     assert "SPREAD" in names_of(INTER_POD_BITS)
     assert "SPREAD_MISSING_LABEL" not in names_of(INTER_POD_BITS)

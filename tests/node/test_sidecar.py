@@ -353,3 +353,12 @@ def test_the_node_says_how_its_containers_get_gpus(tmp_path: Path) -> None:
         reporter.report()
         told.append([patch["annotations"]["windlass.dev/container-gpus"] for patch in api.patches])
     assert told[-1] == [None, "devices come by CDI", "nothing carries out envvar"]
+
+
+@pytest.mark.parametrize("policy", ["", "single-numa-node"])
+def test_the_node_says_what_its_kubelets_topology_manager_asks_for(tmp_path: Path, policy: str) -> None:
+    """Nothing where the kubelet's configuration can't be found: somebody may have written it."""
+    api = FakeApi()
+    Reporter(machine(), api, tmp_path / "health.json", pods=dict, holders=dict, kubelet_policy=lambda: policy).report()
+    (patch,) = api.patches
+    assert patch["annotations"].get("windlass.dev/topology-manager", "") == policy

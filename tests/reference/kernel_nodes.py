@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from windlass.cluster.node_state import GPU_POD_KINDS, Ints, NodeState
+from windlass.model.numa_alignment import ANY_NUMA_NODES
 from windlass.placement.kernel_arrays import (
     FIRST_MIG,
     FIRST_REQUEST,
@@ -78,7 +79,7 @@ def node_state(machines: Sequence[Machine]) -> NodeState:
     devices = [device for machine in machines for device in machine.devices]
     info, at = [], 0
     for machine in machines:
-        info.append([at, at + len(machine.devices), machine.replicas, machine.blocked])
+        info.append([at, at + len(machine.devices), machine.replicas, machine.blocked, ANY_NUMA_NODES])
         at += len(machine.devices)
     counts = np.zeros((len(machines), GPU_POD_KINDS), dtype=np.int64)
     for n, machine in enumerate(machines):

@@ -8,7 +8,7 @@ import asyncio
 import pytest
 from tests.scheduler.queued_jobs import QueuedJobs, on_cluster
 
-from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.kueue import MIN_PARALLELISM_ANNOTATION, QUEUE_NAME_LABEL
 from windlass.model.unstructured import Unstructured
 
 LABELS = {QUEUE_NAME_LABEL: "q"}
@@ -74,3 +74,26 @@ def test_all_pods_of_a_queued_stateful_set_start(policy: str) -> None:
         assert sorted(running) == ["serve-0", "serve-1", "serve-2"]
 
     test()
+
+
+@pytest.mark.parametrize(("others", "minimum", "admitted"), [(5, 2, 3), (6, 3, 0), (0, 2, 4)])
+def test_a_job_that_was_created_unsuspended_starts_with_as_many_pods_as_were_admitted(
+    others: int, minimum: int, admitted: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It was bound in part, without an admission, and its last pod waited without a word."""
+
+    @on_cluster()
+    async def test(cluster: QueuedJobs) -> None:
+        if others:
+            cluster.submit("other", others)
+            await asyncio.sleep(5)
+        annotations = {MIN_PARALLELISM_ANNOTATION: str(minimum)}
+        cluster.submit("train", 4, spec={"suspend": False, "completions": 4}, annotations=annotations)
+        await asyncio.sleep(20)
+        assert cluster.admitted("train") == len(cluster.bound("train")) == admitted
+        assert conditions(cluster, "train")["QuotaReserved"] == ("True" if admitted else "False")
+        assert cluster.job("train")["spec"]["parallelism"] == len(cluster.pods("train")) == (admitted or 4)
+        assert "Evicted" not in conditions(cluster, "train")
+
+    test()
+    assert [record.message for record in caplog.records if record.levelname == "WARNING"] == []

@@ -26,12 +26,12 @@ from windlass.apply.messages import code_of_message, condition_message
 from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
-from windlass.apply.owners import annotate
+from windlass.apply.owners import SUSPEND_FIELDS, annotate
 from windlass.apply.readiness import ReadinessReporter
 from windlass.apply.workload_sizes import WorkloadSizeWriter
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
-from windlass.cluster.workloads.owner_sizes import pod_set_sizes
+from windlass.cluster.workloads.owner_sizes import held_counts, pod_set_sizes
 from windlass.cluster.workloads.pod_sets import KUEUE_GATES
 from windlass.cluster.workloads.workload_attributes import EVICTIONS, REQUEUED_AT
 from windlass.kube.backoff import Backoff
@@ -89,8 +89,8 @@ class AdmissionWriter:
             self._sizes.execute(resizes)
 
     def _unrecorded_admissions(self, snapshot: Snapshot) -> list[Admit]:
-        """Of Workloads whose pods all run although their status holds no quota: their Job was not suspended, and its
-        pods were bound while the Workload was being created."""
+        """Of Workloads whose pods run although their status holds no quota: their Job was not suspended, and something
+        else bound its pods. With partial admission, as many as its minimum are enough."""
         found = []
         for workload in snapshot.workloads:
             if workload.kind != "Workload" or workload.admission is None or workload.evicting:
@@ -98,8 +98,10 @@ class AdmissionWriter:
             known, admission = self._writer.workload(workload.key), workload.admission
             if known is None or known.status.admission is not None or known.condition("Evicted") is not None:
                 continue
-            running = {assignment.name: assignment.count for assignment in admission.assignments}
-            if admission.cluster_queue and running == {pod_set.name: pod_set.count for pod_set in workload.pod_sets}:
+            running = held_counts(admission)
+            if admission.cluster_queue and all(
+                running.get(pod_set.name, 0) >= (pod_set.min_count or pod_set.count) for pod_set in workload.pod_sets
+            ):
                 sets = tuple(
                     AdmittedPodSet(assignment.name, assignment.count, assignment.flavors, assignment.nodes)
                     for assignment in admission.assignments
@@ -111,6 +113,8 @@ class AdmissionWriter:
         """Those of the pods for which the status of their Workload has no quota, as far as the server has answered."""
         found: set[str] = set()
         for workload in snapshot.workloads if pods else ():
+            if self._awaits_workload(workload):
+                found.update(key for pod_set in workload.pod_sets for key in pod_set.pod_keys if key in pods)
             if workload.kind != "Workload" or not self._writer.manages_workload(workload.key):
                 continue
             known = self._cache.recorded_workload(workload.key)
@@ -123,6 +127,17 @@ class AdmissionWriter:
                     found.update(above)
                     self._left_out.update([workload.key] if above else ())
         return found
+
+    def _awaits_workload(self, workload: Workload) -> bool:
+        """Whether it is an owner that was not suspended, for which a Workload is being created."""
+        if not workload.queue_name or workload.kind not in SUSPEND_FIELDS:
+            return False
+        if self._writer.resource_for("Workload", KUEUE_API_GROUP) is None:
+            return False
+        found = self._owner_of(workload)
+        owner = self._cache.owners.get((workload.kind, found[1])) if found is not None else None
+        label = owner.metadata.labels.get(QUEUE_NAME_LABEL, "") if owner is not None else ""
+        return bool(label) and self._writer.manages_queue(workload.namespace, label)
 
     def _is_on_node(self, key: str) -> bool:
         return key in self._cache.assumed or (key in self._cache.pods and self._cache.pods[key].is_bound)

@@ -29,10 +29,10 @@ FlavorsBySet = Mapping[str, Sequence[ResourceFlavorSpec]]
 
 
 def started_owner(raw: Unstructured, workload: WorkloadObject, flavors: FlavorsBySet) -> Unstructured:
-    """The owner as it runs."""
+    """The owner as it runs. Where it was not suspended, its pods exist and its templates can't be changed any more."""
     started = _with_suspend(raw, False)
     _annotations(started).pop(STOPPING_ANNOTATION, None)
-    templates = pod_templates_of(started)
+    templates = pod_templates_of(started) if _is_suspended(raw) else {}
     for pod_set in workload.spec.pod_sets:
         if pod_set.name in templates:
             spec = templates[pod_set.name].setdefault("spec", {})
@@ -112,6 +112,13 @@ def _with_suspend(raw: Unstructured, suspended: bool) -> Unstructured:
         part = part.setdefault(parent, {})
     part[field] = suspended
     return changed
+
+
+def _is_suspended(raw: Unstructured) -> bool:
+    part = raw
+    for field in SUSPEND_FIELDS[raw["kind"]]:
+        part = part.get(field) or {}
+    return bool(part)
 
 
 def _annotations(raw: Unstructured) -> Unstructured:

@@ -9,6 +9,7 @@ from windlass.cli.lazy_group import LazyGroup, lazy_commands
 COMMANDS = lazy_commands(
     "windlass.cli.plan_",
     ("schedule", "Questions", "What would be decided now, on the cluster or a dump, with manifests added."),
+    ("order", "Questions", "In which order waiting work is considered, and what would move it."),
     ("mig", "Questions", "What a MIG layout would change on this node's GPUs."),
     ("defrag", "Questions", "Which running pods to move so that something that waits can start."),
     ("change", "Questions", "Which nodes a fleet change takes, in which order, and which pods that evicts."),

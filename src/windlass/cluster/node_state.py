@@ -26,7 +26,7 @@ GPU_POD_KINDS = MAX_DEVICES + 1
 
 
 # Columns of `NodeState.node_info`.
-DEV_FIRST, DEV_END, REPLICAS, BLOCKED = range(4)
+DEV_FIRST, DEV_END, REPLICAS, BLOCKED, ALIGNMENT = range(5)
 # Columns of `NodeState.device_occupancy`.
 FREE_MILLI, USED_SLICES = range(2)
 # Columns of `NodeState.device_info`.
@@ -43,11 +43,13 @@ class NodeState(NamedTuple):
     """[node, resource column] allocatable."""
     node_info: Ints
     """[node] DEV_FIRST to DEV_END: its device rows. REPLICAS: advertised GPUs per device (time-slicing without
-    renaming), else 1. BLOCKED: number of bound pods that can't be read; above 0 the node takes no new pods."""
+    renaming), else 1. BLOCKED: number of bound pods that can't be read; above 0 the node takes no new pods.
+    ALIGNMENT: what the kubelet demands of NUMA nodes (`model.numa_alignment`)."""
     device_occupancy: Ints
     """[device] FREE_MILLI: free milli-GPU, 0 for an unhealthy or MIG device. USED_SLICES: mask of MIG slices in use."""
     device_info: Ints
-    """[device] MODEL code, MEMORY_MIB, HEALTHY 1 or 0, NVLink ISLAND in the node, MIG GEOMETRY code (-1 where no
+    """[device] MODEL code, MEMORY_MIB, HEALTHY 1 or 0, NVLink ISLAND in the node (its NUMA node
+    where ALIGNMENT demands one), MIG GEOMETRY code (-1 where no
     instances can be created)."""
     gpu_pod_counts: Ints
     """[node, kind] bound GPU pods by kind of GPU request."""

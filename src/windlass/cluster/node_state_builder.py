@@ -16,6 +16,7 @@ from windlass.model.errors import InputError
 from windlass.model.gpu import Device, node_devices, node_replicas
 from windlass.model.gpu_models import mig_geometry_of_model
 from windlass.model.node import Node
+from windlass.model.numa_alignment import ANY_NUMA_NODES, numa_alignment
 from windlass.model.requests import node_quantities
 
 MAX_MODELS = 62
@@ -52,6 +53,7 @@ class NodeRow(msgspec.Struct, frozen=True):
     allocatable: dict[str, int]
     devices: tuple[Device, ...]
     replicas: int
+    alignment: int = ANY_NUMA_NODES
 
 
 def read_node(node: Node) -> NodeRow:
@@ -64,7 +66,10 @@ def read_node(node: Node) -> NodeRow:
             object=f"Node {node.name}",
             path="status.allocatable",
         )
-    return NodeRow(allocatable, devices, replicas)
+    several = len({device.numa for device in devices}) > 1
+    return NodeRow(
+        allocatable, devices, replicas, numa_alignment(node.metadata.annotations) if several else ANY_NUMA_NODES
+    )
 
 
 def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: GpuModelCodes) -> NodeState:
@@ -79,23 +84,23 @@ def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: Gpu
     ends = np.cumsum([len(row.devices) for row in rows], dtype=np.int64)
     counts = np.diff(ends, prepend=0)
     devices = [device for row in rows for device in row.devices]
-    groups = [group for row in rows for group in _close_groups(row.devices)]
+    groups = [group for row in rows for group in _close_groups(row)]
     return NodeState(
         free=allocatable.copy(),
         allocatable=allocatable,
-        node_info=_table([(0, 0, row.replicas, 0) for row in rows], 4)
-        + np.stack([ends - counts, ends, 0 * ends, 0 * ends], 1),
+        node_info=_table([(0, 0, row.replicas, 0, row.alignment) for row in rows], 5)
+        + np.stack([ends - counts, ends, 0 * ends, 0 * ends, 0 * ends], 1),
         device_occupancy=_table([(1000 if device.healthy and not device.mig else 0, 0) for device in devices], 2),
         device_info=_table(_device_rows(devices, groups, models), 5),
         gpu_pod_counts=np.zeros((len(rows), GPU_POD_KINDS), dtype=np.int64),
     )
 
 
-def _close_groups(devices: Sequence[Device]) -> list[int]:
-    """[device of a node] group of close devices: its NVLink island; or, where NVLink joins all devices or none, its
-    NUMA node, so that a pod's GPUs share a processor."""
-    has_islands = len({device.island for device in devices}) > 1
-    return [device.island if has_islands else device.numa for device in devices]
+def _close_groups(row: NodeRow) -> list[int]:
+    """[device of a node] group of close devices: its NVLink island; or, where NVLink joins all devices or none, or the
+    kubelet asks for it, its NUMA node, so that a pod's GPUs share a processor."""
+    has_islands = len({device.island for device in row.devices}) > 1 and row.alignment == ANY_NUMA_NODES
+    return [device.island if has_islands else device.numa for device in row.devices]
 
 
 def _device_rows(devices: Sequence[Device], groups: Sequence[int], models: GpuModelCodes) -> list[tuple[int, ...]]:

@@ -275,6 +275,11 @@ CAUSES: dict[str, Cause] = {
         "run `windlass why` on the workload whose pods are not ready, or set waitForPodsReady.blockAdmission to false",
         is_wait=True,
     ),
+    "QUEUE_LIMIT_REACHED": Cause(
+        "its queue limits what one job or one user may have, and the limit is reached",
+        "wait until jobs of the same user end, ask for fewer GPUs, or ask an administrator to raise the limit",
+        is_wait=True,
+    ),
     "REQUEUE_BACKOFF": Cause("it was evicted and waits for its backoff to end", NOTHING_TO_DO, is_wait=True),
     "RESERVED_FOR_OTHERS": Cause(
         "room is free, but kept for a planned start or a reservation",

@@ -16,7 +16,7 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.taints import is_lifecycle_taint
 
-DEVICE_REASONS = ("GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM", "GPU_MODEL", "GPU_MEMORY")
+DEVICE_REASONS = ("GPU_DEVICE_ROOM", "GPU_UNHEALTHY", "MIG_NO_ROOM", "GPU_ALIGNMENT", "GPU_MODEL", "GPU_MEMORY")
 """Reasons that depend on the devices that a node advertises, which change with them."""
 
 

@@ -23,7 +23,7 @@ from windlass.model.taints import taint_code
 from windlass.placement.explain.cause import CAUSE_ORDER, cause_rank
 from windlass.placement.explain.node_reasons import TOO_SMALL_CODES
 
-GPU_CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED")
+GPU_CAPACITY_CODES = ("GPU_FULL", "GPU_FRAGMENTED", "TOPOLOGY_MANAGER_REFUSED")
 DEVICE_CODES = (*GPU_CAPACITY_CODES, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_MISMATCH", "DEVICE_UNHEALTHY")
 """Causes that unhealthy devices may explain."""
 

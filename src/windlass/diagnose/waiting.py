@@ -50,6 +50,7 @@ from windlass.placement.explain.node_reasons import NODE_REFUSAL_CODES
 CAPACITY_CODES = (
     "GPU_FULL",
     "GPU_FRAGMENTED",
+    "TOPOLOGY_MANAGER_REFUSED",
     "CPU_MEM_INSUFFICIENT",
     "POD_COUNT_LIMIT",
     "EPHEMERAL_STORAGE",

@@ -12,6 +12,7 @@ import msgspec
 from windlass.model.meta import LabelSelector
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
+from windlass.model.queue_policy import QueuePolicy
 
 
 class FlavorResourceQuota(msgspec.Struct, frozen=True):
@@ -83,6 +84,7 @@ class ClusterQueue(msgspec.Struct, frozen=True):
     """False: other queues don't reclaim from it, though it borrows (Volcano)."""
     reclaim_min_run_seconds: tuple[tuple[str, int], ...] = ()
     """(queue or cohort above it, seconds), widest first: the same for work that other queues reclaim from."""
+    policy: QueuePolicy = QueuePolicy()
 
 
 class Cohort(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ a verdict and the reports print it. Each reason is defined once: its bit, its ki
 (interface text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens
 inside a GPU; those entries follow its style.
 
-Bits 0 to 31 belong to the entries below, in order of their bits; a new reason takes bit 20, then 23 and so on. Bit
+Bits 0 to 31 belong to the entries below, in order of their bits; a new reason takes bit 23 and so on. Bit
 32 + j says that the j-th resource of the shape's own sorted request list is insufficient: `insufficient_reason(name)`
 makes that entry. Of several reasons the lowest bit is named first, so that devices come before resources; apart from
 that, the order of the bits means nothing. What sort of reasons a mask has is asked with the masks by kind
@@ -41,9 +41,10 @@ WHY_GPU_DEVICE_ROOM = 1 << 16
 WHY_GPU_MODEL = 1 << 17
 WHY_GPU_UNHEALTHY = 1 << 18
 WHY_MIG_NO_ROOM = 1 << 19
-WHY_GPU_UNLABELLED = 1 << 20
+WHY_GPU_ALIGNMENT = 1 << 20
 WHY_GPU_MEMORY = 1 << 21
 WHY_BIND_REFUSED = 1 << 22
+WHY_GPU_UNLABELLED = 1 << 23
 
 FIRST_RESOURCE_BIT = 32
 MAX_RESOURCES = 32
@@ -270,12 +271,12 @@ NODE_REASONS = (
         19,
     ),
     Reason(
-        "GPU_UNLABELLED",
-        "GFD_LABELS_MISSING",
-        "node(s) had shared GPUs without labels that say how they are shared",
-        "the node advertises more GPUs than a machine has, and no label says of which GPUs they are replicas",
-        "run GPU Feature Discovery or the node agent on the node, or ask for whole nvidia.com/gpu there",
-        RULE,
+        "GPU_ALIGNMENT",
+        "TOPOLOGY_MANAGER_REFUSED",
+        "node(s) didn't have enough free GPUs on one NUMA node",
+        "the free GPUs of the node are on different NUMA nodes, and its kubelet's topology manager refuses such a pod",
+        "ask for as many GPUs as one NUMA node has, wait until pods on them end, or relax topologyManagerPolicy",
+        CAPACITY,
         20,
     ),
     Reason(
@@ -296,8 +297,17 @@ NODE_REASONS = (
         RULE,
         22,
     ),
+    Reason(
+        "GPU_UNLABELLED",
+        "GFD_LABELS_MISSING",
+        "node(s) had shared GPUs without labels that say how they are shared",
+        "the node advertises more GPUs than a machine has, and no label says of which GPUs they are replicas",
+        "run GPU Feature Discovery or the node agent on the node, or ask for whole nvidia.com/gpu there",
+        RULE,
+        23,
+    ),
 )
-"""Reasons of one (pod, node) pair, by bit. Bits 23 to 31 are free."""
+"""Reasons of one (pod, node) pair, by bit. Bits 24 to 31 are free."""
 
 
 def _bits(*kinds: ReasonKind) -> int:

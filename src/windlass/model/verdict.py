@@ -39,6 +39,7 @@ UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
     "REQUEST_EXCEEDS_CLUSTER": "it requests more than the nodes that it may use have when they are empty",
     "GPU_FULL": "too few GPUs are free",
     "GPU_FRAGMENTED": "enough GPUs are free in total, but too few on one node",
+    "TOPOLOGY_MANAGER_REFUSED": "too few free GPUs are on one NUMA node, as the kubelet demands",
     "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
     "ADMISSION_DEFERRED": "its queue has not considered it yet: pods of a workload admitted before it are not ready, "
     "or the decision ended before its turn",
@@ -47,7 +48,7 @@ UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
 CODES_WITH_PUBLIC_DETAIL = frozenset(
     {"GANG_INCOMPLETE", "INVALID_OBJECT", "NOT_IMPLEMENTED", "POLICY_DENIED", "SCHEDULING_GATED"}
     | {"DURATION_EXCEEDED", "JOB_SUSPENDED", "REQUEUE_BACKOFF", "RESOURCE_QUOTA_EXCEEDED", "STORAGE_INSUFFICIENT"}
-    | {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "INTERNAL_ERROR"}
+    | {"FRACTIONAL_GPU_REQUEST", "REQUESTS_NE_LIMITS", "INTERNAL_ERROR", "QUEUE_LIMIT_REACHED"}
 )
 """Codes whose detail names only the workload's own pods, claims, groups and namespace, so that it is public."""
 

@@ -165,6 +165,8 @@ class Workload(msgspec.Struct, frozen=True):
     """The pod sets of which its owner runs another number of pods than it holds quota for."""
     is_elastic: bool = False
     """It may grow while it runs."""
+    user: str = ""
+    """Who has submitted it, as `windlass.dev/user` says; empty where nothing does."""
     owner: str = ""
     """`Kind namespace/name` of the object behind it, if that is another one (the Job of a Kueue Workload)."""
 

@@ -16,6 +16,7 @@ from windlass.model.names.windlass import (
     CONTAINER_GPUS_ANNOTATION,
     DEVICE_FAULTS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
+    TOPOLOGY_MANAGER_ANNOTATION,
     UNHEALTHY_DEVICES_ANNOTATION,
 )
 from windlass.node.backend.protocol import DeviceBackend
@@ -44,7 +45,10 @@ class Reporter:
         *,
         pods: Callable[[], Mapping[PodKey, Mapping[str, Any]]],
         holders: Callable[[], Mapping[str, Sequence[DeviceHolder]]],
+        kubelet_policy: Callable[[], str] = str,
     ) -> None:
+        """`kubelet_policy`: of its topology manager; empty if it is not known, and then nothing is said of it."""
+        self._kubelet_policy = kubelet_policy
         self._backend = backend
         self._api = api
         self._journal = journal
@@ -53,7 +57,7 @@ class Reporter:
         # Changes before this process started were reported by its predecessor.
         self._reported = read_journal(journal).last
         self._way = journal.with_name(CONTAINER_GPUS_FILE)
-        self._annotated: tuple[str, str, str, str] | None = None
+        self._annotated: dict[str, str | None] | None = None
         self._reported_devices: dict[PodKey, str] = {}
 
     def report(self) -> None:
@@ -79,16 +83,18 @@ class Reporter:
         )
 
     def _annotate_node(self, devices: str, unhealthy: str, faults: str) -> None:
-        way = read_state_file(self._way)
-        if self._annotated != (devices, unhealthy, way, faults):
-            annotations = {
-                DEVICES_LAYOUT_ANNOTATION: devices,
-                UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
-                CONTAINER_GPUS_ANNOTATION: way or None,
-                DEVICE_FAULTS_ANNOTATION: faults or None,
-            }
+        annotations = {
+            DEVICES_LAYOUT_ANNOTATION: devices,
+            UNHEALTHY_DEVICES_ANNOTATION: unhealthy or None,
+            CONTAINER_GPUS_ANNOTATION: read_state_file(self._way) or None,
+            DEVICE_FAULTS_ANNOTATION: faults or None,
+        }
+        policy = self._kubelet_policy()
+        if policy:
+            annotations[TOPOLOGY_MANAGER_ANNOTATION] = policy
+        if self._annotated != annotations:
             self._api.patch_node(annotations=annotations)
-            self._annotated = (devices, unhealthy, way, faults)
+            self._annotated = annotations
 
     def _annotate_pods(self, allocated: Mapping[PodKey, str]) -> None:
         pods = self._pods()

@@ -28,6 +28,7 @@ from windlass.node.exporter.exporter import Exporter
 from windlass.node.exporter.metrics_server import MetricsServer
 from windlass.node.exporter.pod_resources import PodResources
 from windlass.node.host_root import HostRoot
+from windlass.node.kubelet_policy import KubeletPolicy
 from windlass.node.labels.features import node_labels
 from windlass.node.labels.sinks import LabelSink
 from windlass.node.labels.vgpu import find_virtual_gpus
@@ -139,6 +140,7 @@ class Sidecar:
                 self._options.state / "health.json",
                 pods=lambda: dict(self._pods),
                 holders=self.holders,
+                kubelet_policy=KubeletPolicy(self._root).current,
             )
             self._start("report", self._options.report_seconds, reporter.report)
         for _ in range(2):  # after startup, and after the first rounds of work

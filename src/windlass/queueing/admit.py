@@ -9,6 +9,7 @@ the input doesn't matter.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.errors import InputError
@@ -28,6 +29,7 @@ from windlass.queueing.outcome import (
     BEHIND_HEAD,
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
+    LIMIT_REACHED,
     LOCAL_QUEUE_STOPPED,
     QUEUE_MISSING,
     SUSPENDED,
@@ -37,6 +39,7 @@ from windlass.queueing.pending_queue import PendingQueue
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.placement_interface import PlacementInterface
 from windlass.queueing.preemption_common import PreemptionContext, UnqueuedCandidates
+from windlass.queueing.queue_limits import limit_refusal
 from windlass.queueing.quota_cache import QuotaTreeCache
 from windlass.queueing.quota_node import AdmittedWorkload, local_queue_key
 from windlass.queueing.quota_tree import QuotaTree
@@ -235,13 +238,24 @@ class _Decision:
 
     def _next_head(self, queue: PendingQueue) -> PendingWorkload | None:
         """Holds workloads whose shape quota has refused already, without trying them again."""
+        has_limits = queue.node.spec.policy.has_limits
         while (head := queue.pop()) is not None:
+            above = limit_refusal(head, partial(self._waiting_in, queue)) if has_limits else ""
+            if above:
+                self.state.hold(head.key, LIMIT_REACHED, above)
+                self._refused[head.key] = (head, queue)
+                continue
             refused = queue.inadmissible_shapes and queue.inadmissible_shapes.get(head.shape(self._system.flavors))
             if not refused:
                 return head
             self.state.hold(head.key, *refused)
             self._refused[head.key] = (head, queue)
         return None
+
+    def _waiting_in(self, queue: PendingQueue) -> list[Workload]:
+        """Everything that waits in the queue, also what was refused in this decision."""
+        refused = [pending.workload for pending, of in self._refused.values() if of is queue]
+        return [*refused, *(pending.workload for pending in queue.waiting())]
 
     def _requeue_all(self, entries: list[Entry], active: list[PendingQueue]) -> None:
         """Skipped entries try again only if the cycle changed something; otherwise cycles would never end."""

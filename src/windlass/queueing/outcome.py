@@ -55,6 +55,8 @@ SUSPENDED = "JOB_SUSPENDED"
 FLAVOR_MISMATCH = "KUEUE_FLAVOR_MISMATCH"
 TOPOLOGY_NOFIT = "KUEUE_TOPOLOGY_NOFIT"
 BEHIND_HEAD = "QUEUE_BEHIND_HEAD"
+LIMIT_REACHED = "QUEUE_LIMIT_REACHED"
+"""A limit of its queue for one job or one user."""
 ADMISSION_DEFERRED = "ADMISSION_DEFERRED"
 """Not considered in this decision; quota and room were not looked at."""
 

@@ -36,6 +36,10 @@ class PendingQueue:
         name = pending.local_queue if self._local_queue_usage is not None else ""
         heappush(self._heaps.setdefault(name, []), (pending.sort_key, pending))
 
+    def waiting(self) -> list[PendingWorkload]:
+        """All of them, in no order."""
+        return [pending for heap in self._heaps.values() for _, pending in heap]
+
     def pop(self) -> PendingWorkload | None:
         if self.blocked_by is not None:
             return None

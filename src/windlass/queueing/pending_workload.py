@@ -14,6 +14,18 @@ PODS = "pods"
 SortKey = tuple[bool, int, bool, int, str, str]
 
 
+def workload_sort_key(workload: Workload) -> SortKey:
+    """Workloads for which others were evicted, then higher priority, then started gangs, then older, then UID."""
+    return (
+        not workload.nominated,
+        -workload.priority,
+        not workload.gang_running,
+        queue_order_timestamp(workload),
+        workload.uid or workload.key,
+        workload.key,
+    )
+
+
 class PendingWorkload:
     __slots__ = (
         "_refusals",
@@ -63,16 +75,7 @@ class PendingWorkload:
 
     @property
     def sort_key(self) -> SortKey:
-        """Workloads for which others were evicted, then higher priority, then started gangs, then older, then UID."""
-        workload = self.workload
-        return (
-            not workload.nominated,
-            -self.priority,
-            not workload.gang_running,
-            self.queued_at,
-            self.uid,
-            self.key,
-        )
+        return workload_sort_key(self.workload)
 
     @property
     def has_flavors_left(self) -> bool:

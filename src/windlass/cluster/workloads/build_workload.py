@@ -33,6 +33,7 @@ from windlass.cluster.workloads.workload_attributes import (
     queued_since,
     run_limit,
     stopped_hold,
+    user_of,
     workload_priority_class,
 )
 from windlass.cluster.workloads.workload_parts import (
@@ -58,6 +59,7 @@ from windlass.model.pod import Pod
 from windlass.model.pod_group import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
 from windlass.model.queue_names import VOLCANO_PREFIX
+from windlass.model.queue_policy import QueuePolicy
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Admission, PodSet, Workload
 
@@ -145,6 +147,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     if execution is None and owner is not None:
         execution = execution_limit(owner.metadata)  # its Workload was made without it
     limit, enforced = _run_limit(msgspec.structs.replace(base, max_run_seconds=execution), metadata, owner, sets)
+    policy = queue.policy if queue is not None else QueuePolicy()
+    limit = policy.run_seconds(limit, is_enforced=enforced)
     # People annotate the Job; Kueue makes the Workload beside it, without the annotations.
     annotated = [metadata, *([owner.metadata] if owner is not None else ()), *[pod.metadata for pod in members.pods]]
     checkpoint = max(base.checkpoint_at, checkpoint_of(annotated))
@@ -171,8 +175,9 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         unreadable=unreadable[0],
         started_at=base.started_at or _first_start(members),
         checkpoint_at=checkpoint,
-        restart_seconds=declared_restart_cost(annotated),
-        evictable=base.evictable and is_evictable(annotated),
+        restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
+        evictable=base.evictable and (is_evictable(annotated) or not policy.allows_not_preemptable),
+        user=user_of(annotated),
     )
     return with_room_to_grow(built)
 
@@ -251,7 +256,10 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
     own = [identity.metadata, *[pod.metadata for pod in members.pods if pod.metadata is not identity.metadata]]
     annotated = [*own, *metadata_of_owners(members.pods, inputs.owners)]
     checkpoint = checkpoint_of(annotated)
+    policy = cluster_queue.policy if cluster_queue is not None else QueuePolicy()
     limit = run_limit(identity, parts.sets, parts.deadline)
+    enforced = limit == enforced_limit(identity, parts.sets, parts.deadline)
+    limit = policy.run_seconds(limit, is_enforced=enforced)
     if hold == NO_HOLD:
         hold = stopped_hold(identity.metadata, limit, checkpoint, queued_at)
     if admission is not None:
@@ -275,11 +283,12 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         min_pods=parts.minimum,
         all_or_nothing=parts.all_or_nothing,
         max_run_seconds=limit,
-        run_limit_enforced=limit == enforced_limit(identity, parts.sets, parts.deadline),
+        run_limit_enforced=enforced,
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
-        restart_seconds=declared_restart_cost(annotated),
-        evictable=preemptible and is_evictable(annotated),
+        restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
+        evictable=preemptible and (is_evictable(annotated) or not policy.allows_not_preemptable),
+        user=user_of(annotated) if queue else "",
         may_borrow=preemptible,
         evictions=evictions_of(own),
         nominated=admission is None and is_nominated(members.pods),

@@ -19,6 +19,7 @@ from windlass.model.names.windlass import (
     LAST_CHECKPOINT_ANNOTATION,
     RESTART_COST_ANNOTATION,
     STOPPED_AT_DURATION_ANNOTATION,
+    USER_LABEL,
 )
 from windlass.model.owners import Owner
 from windlass.model.pod import Pod
@@ -197,6 +198,12 @@ def is_evictable(metadata: Iterable[ObjectMeta]) -> bool:
     """False where Volcano's label or annotation, on any of these, excludes the workload from preemption."""
     said = [meta for meta in metadata if PREEMPTABLE in meta.annotations or PREEMPTABLE in meta.labels]
     return not any("false" in (meta.annotations.get(PREEMPTABLE), meta.labels.get(PREEMPTABLE)) for meta in said)
+
+
+def user_of(metadata: Iterable[ObjectMeta]) -> str:
+    """Who has submitted it, by a label or an annotation of any of these; empty where none says so."""
+    names = (meta.labels.get(USER_LABEL) or meta.annotations.get(USER_LABEL, "") for meta in metadata)
+    return next((name for name in names if name), "")
 
 
 def _declared_duration(metadata: ObjectMeta) -> int | None:

@@ -39,6 +39,7 @@ from windlass.model.queue import (
     ResourceGroup,
     Topology,
 )
+from windlass.model.queue_policy import read_queue_policy
 from windlass.model.quota import parse_quota
 from windlass.model.taints import check_taints, check_tolerations
 from windlass.model.times import parse_timestamp
@@ -66,6 +67,7 @@ def cluster_queue_from_object(wire: ClusterQueueObject) -> ClusterQueue:
     cohort = _renamed(spec.cohort_name, spec.cohort, "cohortName", "cohort")
     groups = resource_groups(spec.resource_groups)
     _check_limits_need_cohort(spec.resource_groups, cohort)
+    policy, unreadable_policy = read_queue_policy(wire.metadata.annotations)
     return ClusterQueue(
         name=wire.name,
         cohort=cohort,
@@ -78,7 +80,8 @@ def cluster_queue_from_object(wire: ClusterQueueObject) -> ClusterQueue:
         stop_policy=_choice(spec.stop_policy, STOP_POLICIES, "spec.stopPolicy"),
         usage_based=_choice(spec.admission_scope.admission_mode, ADMISSION_MODES, "spec.admissionScope.admissionMode")
         == USAGE_BASED,
-        inactive_reason=_not_implemented(wire),
+        inactive_reason=_not_implemented(wire) or unreadable_policy,
+        policy=policy,
     )
 
 

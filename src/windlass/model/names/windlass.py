@@ -13,6 +13,19 @@ PLACEMENT_ANNOTATION = "windlass.dev/placement"
 RESTART_COST_ANNOTATION = "windlass.dev/restart-cost"
 """Time lost by a restart: pulling, loading, warming up."""
 
+# Annotations that administrators write on ClusterQueues
+ALLOW_NOT_PREEMPTABLE_ANNOTATION = "windlass.dev/allow-not-preemptable"
+"""`false`: that a workload is not preemptable counts for nothing in this queue."""
+MAX_DURATION_ANNOTATION = "windlass.dev/max-duration"
+"""The longest declared run time that counts; longer work is stopped then."""
+MAX_JOB_GPUS_ANNOTATION = "windlass.dev/max-gpus-per-job"
+MAX_RESTART_COST_ANNOTATION = "windlass.dev/max-restart-cost"
+"""The highest declared restart cost that counts."""
+MAX_USER_GPUS_ANNOTATION = "windlass.dev/max-gpus-per-user"
+MAX_USER_RUNNING_ANNOTATION = "windlass.dev/max-running-jobs-per-user"
+MAX_USER_SUBMITTED_ANNOTATION = "windlass.dev/max-submitted-jobs-per-user"
+"""Running and waiting together; later ones are not considered."""
+
 # Labels that users write on pods and their owners, for the bill
 TEAM_LABEL = "windlass.dev/team"
 """To which team the GPUs of a pod count; without it, to its namespace."""
@@ -36,6 +49,8 @@ CONTAINER_GPUS_ANNOTATION = "windlass.dev/container-gpus"
 """How containers get their GPUs on this node, as its agent found it: runtime, strategy, driver, hooks."""
 DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
 RACK_LABEL = "windlass.dev/rack"
+TOPOLOGY_MANAGER_ANNOTATION = "windlass.dev/topology-manager"
+"""The policy of the kubelet's topology manager, as its agent found it in the kubelet's configuration."""
 UNHEALTHY_DEVICES_ANNOTATION = "windlass.dev/unhealthy-devices"
 
 # Names of the operator, on nodes

@@ -41,7 +41,14 @@ from windlass.placement.overlay import Overlay
 from windlass.placement.preemption.context import Preemption
 from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import reason_of
-from windlass.queueing.outcome import ADMISSION_DEFERRED, BEHIND_HEAD, QUEUE_MISSING, QUOTA_INSUFFICIENT, TOPOLOGY_NOFIT
+from windlass.queueing.outcome import (
+    ADMISSION_DEFERRED,
+    BEHIND_HEAD,
+    LIMIT_REACHED,
+    QUEUE_MISSING,
+    QUOTA_INSUFFICIENT,
+    TOPOLOGY_NOFIT,
+)
 from windlass.queueing.placement_interface import PodSetChoice
 
 MAX_EXPLAINED_HOLDS = 32
@@ -51,6 +58,7 @@ CODES_NOT_ABOUT_REQUEST = frozenset(
         QUEUE_MISSING,
         BEHIND_HEAD,
         ADMISSION_DEFERRED,
+        LIMIT_REACHED,
         "DURATION_EXCEEDED",
         "GANG_INCOMPLETE",
         "JOB_SUSPENDED",

@@ -34,6 +34,7 @@ CAUSE_ORDER = (
     "CPU_MEM_INSUFFICIENT",
     "GFD_LABELS_MISSING",
     "REQUEST_EXCEEDS_CLUSTER",
+    "TOPOLOGY_MANAGER_REFUSED",
     "GPU_FULL",
     "GPU_FRAGMENTED",
     "NODE_NOT_UNDERSTOOD",
@@ -42,7 +43,7 @@ CAUSE_ORDER = (
     "RESOURCE_NAME_MISMATCH",
 )
 """Of several possible causes, the first in this order is named."""
-GPU_CODES = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY"})
+GPU_CODES = frozenset({"GPU_FULL", "GPU_FRAGMENTED", "TOPOLOGY_MANAGER_REFUSED", "DEVICE_UNHEALTHY"})
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
 MAX_RULES = 3
 """Largest set of rules that is tried: the number of sets grows fast, and more than three are never one cause."""

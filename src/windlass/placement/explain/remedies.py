@@ -23,6 +23,7 @@ from windlass.queueing.outcome import (
     ADMISSION_DEFERRED,
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
+    LIMIT_REACHED,
     QUEUE_MISSING,
     QUOTA_MISCONFIGURED,
 )
@@ -38,6 +39,8 @@ REMEDY_BY_CODE = {
     BEHIND_HEAD: "run `windlass why` on the head of the queue, or set the queue's queueingStrategy to BestEffortFIFO",
     ADMISSION_DEFERRED: "run `windlass why` on the workload whose pods are not ready, or set "
     "waitForPodsReady.blockAdmission to false",
+    LIMIT_REACHED: "wait until jobs of the same user end, ask for fewer GPUs, or ask an administrator to raise the "
+    "limit",
     "INVALID_OBJECT": "correct the field that the message names",
     "DURATION_EXCEEDED": f"raise or remove {DECLARED_DURATION_ANNOTATION}, or save checkpoints",
     "JOB_SUSPENDED": "set spec.suspend of the owner to false; if its Workload is deactivated, set spec.active to true",

@@ -10,6 +10,7 @@ from __future__ import annotations
 import numpy as np
 
 from windlass.cluster.node_state import (
+    ALIGNMENT,
     DEV_END,
     DEV_FIRST,
     FREE_MILLI,
@@ -23,7 +24,9 @@ from windlass.cluster.node_state import (
     Ints,
     NodeState,
 )
+from windlass.model.numa_alignment import ANY_NUMA_NODES, ONE_NUMA_NODE
 from windlass.model.reasons import (
+    WHY_GPU_ALIGNMENT,
     WHY_GPU_DEVICE_ROOM,
     WHY_GPU_MEMORY,
     WHY_GPU_MODEL,
@@ -40,6 +43,7 @@ MAX_INSTANCES = 8
 INSTANCE_BIT = 8
 """Set in every byte in use: tells an instance at slice 0 of the first device from no instance."""
 NO_ROOM = np.uint64(WHY_GPU_DEVICE_ROOM)
+NOT_ALIGNED = np.uint64(WHY_GPU_ALIGNMENT)
 NO_MEMORY = np.uint64(WHY_GPU_MEMORY)
 NO_MODEL = np.uint64(WHY_GPU_MODEL)
 NOT_HEALTHY = np.uint64(WHY_GPU_UNHEALTHY)
@@ -102,7 +106,9 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
             shares += shares_in(nodes.device_occupancy[device, FREE_MILLI], need, most)
     wanted = shapes[s, GPUS]
     if shares >= wanted:
-        return FITS
+        if wanted == 1 or nodes.node_info[n, ALIGNMENT] == ANY_NUMA_NODES or is_aligned(nodes, shapes, s, n):
+            return FITS
+        return NOT_ALIGNED
     # A node without any GPU has no wrong model: it lacks room.
     if right_model == 0 and nodes.node_info[n, DEV_FIRST] < nodes.node_info[n, DEV_END]:
         return NO_MODEL
@@ -111,6 +117,22 @@ def device_reasons(nodes: NodeState, shapes: Ints, s: int, n: int) -> np.uint64:
     if shares + unhealthy_shares >= wanted:
         return NOT_HEALTHY
     return NO_ROOM
+
+
+def is_aligned(nodes: NodeState, shapes: Ints, s: int, n: int) -> bool:
+    """Whether the kubelet's topology manager admits the pod: its GPUs are free on one NUMA node, or, if none is ever
+    large enough and the policy allows it, on several. Groups of devices are NUMA nodes here."""
+    most, ever = max_shares_of_device(nodes, shapes, s, n), 0
+    for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+        island = nodes.device_info[device, ISLAND]
+        if island_shares(nodes, shapes, s, n, island) >= shapes[s, GPUS]:
+            return True
+        in_island = 0
+        for other in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
+            if nodes.device_info[other, ISLAND] == island and model_allowed(nodes, shapes, s, other):
+                in_island += shares_in(WHOLE_MILLI, milli_needed(nodes, shapes, s, n, other), most)
+        ever = max(ever, in_island)
+    return nodes.node_info[n, ALIGNMENT] != ONE_NUMA_NODE and ever < shapes[s, GPUS]
 
 
 def has_geometry(nodes: NodeState, n: int) -> bool:
@@ -170,7 +192,7 @@ def pick_devices(nodes: NodeState, shapes: Ints, s: int, n: int, preferred: int,
     with `islands`, from the NVLink island that they fill best.
     """
     first, end = nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
-    island = best_island(nodes, shapes, s, n) if islands else -1
+    island = best_island(nodes, shapes, s, n) if islands or nodes.node_info[n, ALIGNMENT] != ANY_NUMA_NODES else -1
     packed = np.uint64(0)
     left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
     if preferred >= 0:
@@ -307,7 +329,7 @@ def take_from_free(nodes: NodeState, shapes: Ints, s: int, n: int, free: Ints, i
     if shapes[s, GPUS] == 0 or shapes[s, MIG_REQUEST] >= 0:
         return
     first = nodes.node_info[n, DEV_FIRST]
-    island = best_island(nodes, shapes, s, n) if islands else -1
+    island = best_island(nodes, shapes, s, n) if islands or nodes.node_info[n, ALIGNMENT] != ANY_NUMA_NODES else -1
     left, most = shapes[s, GPUS], max_shares_of_device(nodes, shapes, s, n)
     for device in range(first, nodes.node_info[n, DEV_END]):
         # An island is chosen only if it holds the whole pod, so that nothing is left for the others.

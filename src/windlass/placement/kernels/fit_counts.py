@@ -7,17 +7,21 @@ decision count.
 from __future__ import annotations
 
 from windlass.cluster.node_state import (
+    ALIGNMENT,
     DEV_END,
     DEV_FIRST,
     FREE_MILLI,
     HEALTHY,
+    ISLAND,
     USED_SLICES,
     Ints,
     NodeState,
 )
+from windlass.model.numa_alignment import ANY_NUMA_NODES
 from windlass.placement.kernel_arrays import FIRST_REQUEST, GPUS, MIG_REQUEST, REQUEST_COUNT, Cells
 from windlass.placement.kernels.devices import (
     FITS,
+    device_reasons,
     has_geometry,
     max_shares_of_device,
     mig_mask,
@@ -48,13 +52,37 @@ def device_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
     per_pod = shapes[s, GPUS]
     if shapes[s, MIG_REQUEST] >= 0:
         return instance_count(nodes, shapes, s, n) // per_pod if has_geometry(nodes, n) else UNLIMITED_PODS
+    if per_pod > 1 and nodes.node_info[n, ALIGNMENT] != ANY_NUMA_NODES:
+        return aligned_pod_count(nodes, shapes, s, n)
     # Replicas of one device may go to one pod, so that a plain sum is right for them.
     if per_pod > 1 and max_shares_of_device(nodes, shapes, s, n) == 1:
-        return multi_device_pod_count(nodes, shapes, s, n)
+        return multi_device_pod_count(nodes, shapes, s, n, -1)
+    return total_shares(nodes, shapes, s, n, -1) // per_pod
+
+
+def total_shares(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
+    """Shares of the shape that all devices have room for, or those of one island."""
     total = 0
     for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
-        total += shares_on_device(nodes, shapes, s, n, device)
-    return total // per_pod
+        if island < 0 or nodes.device_info[device, ISLAND] == island:
+            total += shares_on_device(nodes, shapes, s, n, device)
+    return total
+
+
+def aligned_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
+    """Pods whose devices are of one NUMA node each. One that needs several is counted once, though more might fit."""
+    pods, first, end = 0, nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]
+    for device in range(first, end):
+        island, is_first = nodes.device_info[device, ISLAND], True
+        for other in range(first, device):
+            is_first = is_first and nodes.device_info[other, ISLAND] != island
+        if is_first and max_shares_of_device(nodes, shapes, s, n) == 1:
+            pods += multi_device_pod_count(nodes, shapes, s, n, island)
+        elif is_first:
+            pods += total_shares(nodes, shapes, s, n, island) // shapes[s, GPUS]
+    if pods == 0 and device_reasons(nodes, shapes, s, n) == FITS:
+        return 1
+    return pods
 
 
 def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int) -> int:
@@ -64,14 +92,15 @@ def shares_on_device(nodes: NodeState, shapes: Ints, s: int, n: int, device: int
     return max(0, nodes.device_occupancy[device, FREE_MILLI] // milli_needed(nodes, shapes, s, n, device))
 
 
-def multi_device_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int) -> int:
-    """Pods that need k different devices each: the largest t with Σ min(shares on device, t) ≥ k·t, since t pods can
-    use at most t shares of one device."""
+def multi_device_pod_count(nodes: NodeState, shapes: Ints, s: int, n: int, island: int) -> int:
+    """Pods that need k different devices each, of one island or, with -1, of any: the largest t with
+    Σ min(shares on device, t) ≥ k·t, since t pods can use at most t shares of one device."""
     pods = 0
     while True:
         usable_shares = 0
         for device in range(nodes.node_info[n, DEV_FIRST], nodes.node_info[n, DEV_END]):
-            usable_shares += min(shares_on_device(nodes, shapes, s, n, device), pods + 1)
+            if island < 0 or nodes.device_info[device, ISLAND] == island:
+                usable_shares += min(shares_on_device(nodes, shapes, s, n, device), pods + 1)
         if usable_shares < shapes[s, GPUS] * (pods + 1):
             return pods
         pods += 1
