@@ -19,6 +19,7 @@ from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, MIG_
 from windlass.model.names.windlass import DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION, NODE_REQUEST_ANNOTATION
 from windlass.model.node import Taint
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
+from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.codec import STRUCTS
@@ -26,7 +27,7 @@ from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import GateReading, NodeInfo, NodeView, Observed, PodView
+from windlass.operator.observed import DriverSet, GateReading, NodeInfo, NodeView, Observed, PodView
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
@@ -114,6 +115,8 @@ class World:
         self.objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
         self.pods: dict[str, PodView] = {}
         self.daemon_sets: dict[str, str] = {}
+        """Their revisions."""
+        self.driver_stacks: dict[str, str] = {}
         self.tickets: list[str] = []
         self.readings: Callable[[World, str, str], GateReading | None] = lambda world, change, gate: None
         self.on_loaded: Callable[[World, SimNode], None] = lambda world, node: None
@@ -191,7 +194,7 @@ class World:
             changes=tuple(self.objects["FleetChange"].values()),
             repairs=tuple(self.objects["GPURepair"].values()),
             pods={name: tuple(pods) for name, pods in by_node.items()},
-            daemon_sets=dict(self.daemon_sets),
+            daemon_sets={name: DriverSet(name, self.driver_stacks[name]) for name in self.daemon_sets},
             readings=readings,
             refusals=dict.fromkeys(self.protected, "Cannot evict pod as it would violate the pod's disruption budget."),
         )
@@ -247,7 +250,9 @@ class World:
                 else:
                     return False
             case ApplyDaemonSet(name, body):
-                self.daemon_sets.setdefault(name, body["spec"]["template"]["metadata"]["labels"][DRIVER_REVISION_LABEL])
+                labels = body["metadata"]["labels"]
+                self.daemon_sets.setdefault(name, labels[DRIVER_REVISION_LABEL])
+                self.driver_stacks.setdefault(name, labels[STACK_LABEL])
                 for node in self.nodes.values():
                     self._reload(node)
             case DeleteDaemonSet(name, _):

@@ -17,13 +17,14 @@ from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.model.names.windlass import DRIVER_REVISION_LABEL
 from windlass.operator.decide import decide
+from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT, is_our_driver_pod
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.base import Metadata
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import NodeView, Observed, PodView
+from windlass.operator.observed import DriverSet, NodeView, Observed, PodView
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CreateObject,
@@ -155,8 +156,8 @@ class _Player:
                 self._nodes[name] = msgspec.structs.replace(self._nodes[name], gpu_ready_condition=status)
             case EvictPods(pods, _):
                 self._evict([key for key, _ in pods])
-            case ApplyDaemonSet(name, _):
-                self._daemon_sets[name] = name
+            case ApplyDaemonSet(name, body):
+                self._daemon_sets[name] = DriverSet(name, body["metadata"]["labels"][STACK_LABEL])
             case _:
                 pass  # repairs are not part of the question
 

@@ -155,8 +155,11 @@ def _devices(pool: Pool, node: NodeView, held: frozenset[int]) -> tuple[DeviceSt
 
 
 def _choose_revisions(pool: Pool, facts: NodeFacts) -> None:
-    """Labels that choose what the node runs, where nothing has chosen yet; `decide.change_nodes` moves them."""
+    """Labels that choose what the node runs, where nothing has chosen yet; `decide.change_nodes` moves them. Only on
+    a node that is closed and empty: whatever obeys the label exchanges the driver under pods."""
     node = facts.node
+    if not node.has_taint(pool.stack.spec.not_ready_taint) or pool.holders(node.name):
+        return
     wanted = wanted_driver(facts)
     if wanted and DRIVER_REVISION_LABEL not in node.labels:
         pool.patch(node.name).labels[DRIVER_REVISION_LABEL] = wanted

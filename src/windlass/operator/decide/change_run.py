@@ -39,6 +39,11 @@ class ChangeRun:
     def waves(self) -> tuple[Wave, ...]:
         return self.change.spec.waves
 
+    @property
+    def wave(self) -> Wave:
+        """The one that the change is in; the last one, if a person has taken some away meanwhile."""
+        return self.waves[min(self.status.wave, len(self.waves) - 1)]
+
     def put(self, phase: str, reason: str, message: str, seconds: int = RENEWED_WAIT_SECONDS) -> None:
         """Moves the draft; time and deadline stay as long as phase and reason do."""
         known = (self.status.reason if self.status.phase == phase else "", self.status.since, self.status.deadline)

@@ -22,18 +22,19 @@ def verdicts(
     records: Mapping[str, NodeChange],
     changed: Sequence[str],
 ) -> Iterator[Verdict]:
-    ours = tuple(name for name in changed if name in records)
+    ours = tuple(changed)
     control = tuple(
         name for name in pool.nodes if name not in records and name not in changed and not pool.why_unavailable(name)
     )
     since = parse_timestamp(status.bake_since)
     compared = Compared(ours, control, (pool.now - since) / 3600 if since else 0.0)
-    faults = {name: record.faults for name, record in records.items() if record.faults}
+    judged = {name: record for name, record in records.items() if record.wave >= status.promoted}
+    faults = {name: record.faults for name, record in judged.items() if record.faults}
     faults |= {name: tuple(fault.fault for fault in pool.nodes[name].faults) for name in control}
     for repair in pool.repairs:
         if since and parse_timestamp(repair.status.opened) >= since and repair.spec.node in control:
             faults.setdefault(repair.spec.node, (repair.spec.fault,))
-    under_way = tuple(name for name, record in records.items() if not record.result and record.faults)
+    under_way = tuple(name for name, record in judged.items() if not record.result and record.faults)
     with_faults = Compared((*ours, *under_way), control, compared.hours)
     silent = [name for name in ours if not pool.nodes[name].is_ready]
     yield judge_faults(with_faults, faults, silent, change.spec.max_faults)

@@ -13,6 +13,8 @@ from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.gpu_stack import Current
 from windlass.operator.observed import NodeView
 
+COMPONENTS_OF_STACK = ("driver", "mig")
+"""What a stack's spec can ask for."""
 LABELS = {"driver": DRIVER_REVISION_LABEL, "mig": MIG_CONFIG_LABEL}
 
 

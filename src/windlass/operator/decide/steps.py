@@ -116,6 +116,9 @@ def _container_driver(facts: NodeFacts, wanted: str, version: str) -> Found:
     if others:
         what = ", ".join(sorted(pod.labels.get(DRIVER_REVISION_LABEL, "?") for pod in others))
         return Found("Working", Reason.DriverInUse, f"the driver container of {what} is still unloading")
+    holders = _first_choice_blocked(facts, DRIVER_REVISION_LABEL)
+    if holders:
+        return Found("Waiting", Reason.DriverInUse, f"driver {wanted} waits until these pods have ended: {holders}")
     if not ours:
         return Found("Waiting", Reason.ImagePulling, f"the driver container of {wanted} has not been started")
     pod = ours[0]
@@ -133,6 +136,13 @@ def _container_driver(facts: NodeFacts, wanted: str, version: str) -> Found:
         loaded = version or "none"
         return Found("Waiting", Reason.DriverVersionMismatch, f"wanted is driver {wanted}, loaded is {loaded}")
     return Found("Done", Reason.Done, f"driver {wanted} is loaded from a container")
+
+
+def _first_choice_blocked(facts: NodeFacts, label: str) -> str:
+    """Pods that hold GPUs of a node on which nothing has been chosen yet."""
+    if label in facts.node.labels:
+        return ""
+    return ", ".join(sorted(pod.key for pod in facts.pods if pod.holds_gpus)[:3])
 
 
 def find_runtime(facts: NodeFacts) -> Found:
@@ -201,8 +211,8 @@ def find_exporter(facts: NodeFacts) -> Found:
 def find_mig(facts: NodeFacts) -> Found:
     labels = facts.node.labels
     owner, _ = facts.owner("mig")
-    wanted = labels.get(MIG_CONFIG_LABEL, "")
-    if not wanted or not facts.current.mig:
+    wanted = labels.get(MIG_CONFIG_LABEL, "") or facts.current.mig
+    if not facts.current.mig:
         return Found("Done", Reason.Done, "no MIG layout is asked for", owner or WINDLASS)
     state = labels.get(MIG_CONFIG_STATE_LABEL, "")
     if state == "success":
@@ -210,6 +220,10 @@ def find_mig(facts: NodeFacts) -> Found:
     if state == "failed":
         why = facts.node.annotations.get(MIG_REASON_ANNOTATION, "the node's agent says so")
         return Found("Waiting", Reason.MigBlocked, f"MIG layout {wanted}: {why[:300]}", owner or WINDLASS)
+    holders = _first_choice_blocked(facts, MIG_CONFIG_LABEL)
+    if holders:
+        words = f"MIG layout {wanted} waits until these pods have ended: {holders}"
+        return Found("Waiting", Reason.MigBlocked, words, owner or WINDLASS)
     return Found("Working", Reason.MigPending, f"MIG layout {wanted} is being applied", owner or WINDLASS)
 
 

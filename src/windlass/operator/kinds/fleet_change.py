@@ -160,6 +160,8 @@ class FleetChangeStatus(KubeStruct, frozen=True):
     to: str = ""
     wave: int = 0
     waves: int = 0
+    promoted: int = 0
+    """Waves that a person has promoted, from the first one on: what failed in them counts no more."""
     bake_since: str = ""
     nodes: int = 0
     changed: int = 0
