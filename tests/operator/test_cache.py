@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import suppress
 from typing import Any
 
 import msgspec
 import pytest
-from tests.operator.test_apply import REPAIR, applier
+from tests.operator.play import Play, fleet, is_up
+from tests.operator.test_apply import REPAIR, Client, applier
 
 from windlass.cluster.delta import Deleted
 from windlass.kube.errors import NotFound, Status
 from windlass.kube.request import Request
+from windlass.operator import controller
 from windlass.operator.cache import observed_object
+from windlass.operator.decide import decide as decide_on
 from windlass.operator.kinds.gpu_repair import GPURepairStatus
-from windlass.operator.observed import PodView
-from windlass.operator.writes import PutStatus
+from windlass.operator.observed import Invalid, Observed, PodView
+from windlass.operator.writes import CreateObject, Decision, PatchNode, PutStatus
 
 
 @pytest.mark.asyncio
@@ -43,6 +48,33 @@ def pod(spec: dict[str, Any], **metadata: Any) -> PodView:
     found = observed_object(tree)
     assert isinstance(found, PodView)
     return found
+
+
+@pytest.mark.asyncio
+async def test_writes_without_effect_are_not_repeated_in_haste(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of an object that exists and can't be read: every answer is a conflict, and nothing changes."""
+    decided: list[int] = []
+    write = CreateObject("GPURepair", "r", {"metadata": {"name": "r"}, "spec": {"node": "n"}})
+
+    def decide(observed: Observed, now: int) -> Decision:
+        decided.append(now)
+        return Decision((write,), now + 300)
+
+    monkeypatch.setattr(controller, "decide", decide)
+    operator = controller.Operator(Client(), controller.OperatorOptions(leader_elect=False, identity="test"))
+    with suppress(TimeoutError):
+        async with asyncio.timeout(2.0):
+            await operator._decide_while_leading()
+    assert len(decided) <= 4
+
+
+def test_a_node_whose_record_cant_be_read_is_left_as_it_is() -> None:
+    world = fleet(1)
+    Play(world).run(lambda: is_up(world))
+    seen = world.observe()
+    broken = Invalid("GPUNode", "gpu-000", "9", "status.steps: expected array")
+    decision = decide_on(msgspec.structs.replace(seen, gpu_nodes={}, invalid=(broken,)), world.now)
+    assert not [write for write in decision.writes if isinstance(write, CreateObject | PatchNode)]
 
 
 GPU = {"limits": {"nvidia.com/gpu": "1"}}

@@ -10,7 +10,7 @@ from tests.operator.world import SimNode, World
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL
 from windlass.operator.decide import decide
-from windlass.operator.observed import Invalid
+from windlass.operator.observed import GateReading, Invalid
 from windlass.operator.writes import PatchNode, PutStatus
 
 NEW = "590.44.01"
@@ -158,3 +158,58 @@ def test_two_stacks_with_long_names_leave_each_others_driver_alone() -> None:
     play.run(lambda: is_up(world), 3600)
     assert len(world.daemon_sets) == 2
     assert decide(world.observe(), world.now).writes == ()
+
+
+RATIO = [{"name": "p99", "query": "p99", "maxRatio": 1.2}]
+
+
+def loaded_by(world: World, version: str) -> set[str]:
+    return {name for name, node in world.nodes.items() if node.loaded == version}
+
+
+def test_some_nodes_stay_on_the_old_version_until_the_last_gates_have_passed() -> None:
+    world = fleet()
+    play = started(world, gates=RATIO)
+    world.readings = lambda world, change, gate: GateReading(world.now, dict.fromkeys(world.nodes, 1.0))
+    play.run(lambda: world.change("r590").status.wave == 2 and world.change("r590").status.phase == "Baking")
+    assert len(loaded_by(world, "580.95.05")) == 1
+    play.run(seconds=60)
+    (gate,) = [gate for gate in world.change("r590").status.gates if gate.name == "p99"]
+    assert "1 on 11 changed, 1 on 1 control nodes" in gate.message
+    play.run(lambda: world.change("r590").status.wave == 3 and world.change("r590").status.phase == "Baking")
+    play.run(seconds=60)
+    (gate,) = [gate for gate in world.change("r590").status.gates if gate.name == "p99"]
+    assert "1 on 1 changed, 1 on 11 earlier changed nodes" in gate.message
+    assert play.until_phase("r590", "Succeeded", "RolledBack") == "Succeeded"
+    assert versions(world) == {NEW}
+
+
+@pytest.mark.parametrize("wave", [2, 3])
+def test_a_change_that_gets_slow_in_the_last_waves_still_goes_back(wave: int) -> None:
+    world = fleet()
+    play = started(world, gates=RATIO)
+
+    def reading(world: World, change: str, gate: str) -> GateReading:
+        is_late = world.change("r590").status.wave == wave
+        records = {name: node.status.change for name, node in world.objects["GPUNode"].items()}
+        slow = {
+            name
+            for name in loaded_by(world, NEW)
+            if is_late and (wave == 2 or ((record := records[name]) is not None and record.wave == wave))
+        }
+        return GateReading(world.now, {name: 1.5 if name in slow else 1.0 for name in world.nodes})
+
+    world.readings = reading
+    assert play.until_phase("r590", "Succeeded", "RolledBack") == "RolledBack"
+    assert "the ratio 1.5 is above 1.2" in world.change("r590").status.message
+    assert versions(world) == {"580.95.05"}
+
+
+def test_a_stack_of_one_node_waits_for_a_person_where_a_gate_compares() -> None:
+    world = fleet(1)
+    play = started(world, gates=RATIO, waves=[{"nodes": "100%", "bake": "1m"}])
+    world.readings = lambda world, change, gate: GateReading(world.now, dict.fromkeys(world.nodes, 1.0))
+    assert play.until_phase("r590", "Succeeded", "Held") == "Held"
+    assert "no node is left to compare with" in world.change("r590").status.message
+    world.put_spec("FleetChange", "r590", command={"id": "1", "verb": "Promote"})
+    assert play.until_phase("r590", "Succeeded") == "Succeeded"

@@ -70,7 +70,7 @@ def _invalid(tree: Mapping[str, Any], message: str) -> Invalid:
     known = GPUStackStatus()
     if tree["kind"] == "GPUStack":
         with suppress(InputError):  # the status may be what can't be understood
-            known = convert(status, GPUStackStatus)
+            known = _converted(status, GPUStackStatus)
     return Invalid(
         tree["kind"],
         metadata["name"],

@@ -21,10 +21,10 @@ from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT, is_our_driver_pod
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.base import Metadata
-from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus
+from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Gate, has_ratio
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import DriverSet, NodeView, Observed, PodView
+from windlass.operator.observed import DriverSet, GateReading, NodeView, Observed, PodView
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CreateObject,
@@ -88,7 +88,8 @@ class _Player:
         self._run(lambda: self._all_ready(change.spec.stack), SETTLE_SECONDS)
         not_ready = tuple(sorted(name for name in self._names(change.spec.stack) if not self._is_ready(name)))
         began = self.now
-        spec = msgspec.structs.replace(change.spec, gates=(), command=None, paused=False)
+        gates = tuple(Gate(name=gate.name, query="1", max_ratio=2.0) for gate in change.spec.gates if has_ratio(gate))
+        spec = msgspec.structs.replace(change.spec, gates=gates, fault_rate=None, command=None, paused=False)
         metadata = Metadata(name=change.name, uid=f"forecast-{change.name}", resource_version="1", generation=1)
         self._changes[change.name] = FleetChange(metadata=metadata, spec=spec, status=FleetChangeStatus())
         self._run(lambda: self._changes[change.name].is_final, LONGEST_SECONDS)
@@ -137,7 +138,18 @@ class _Player:
             repairs=self._repairs,
             pods={name: tuple(found) for name, found in pods.items()},
             daemon_sets=self._daemon_sets,
+            readings=self._readings(),
         )
+
+    def _readings(self) -> dict[tuple[str, str], GateReading]:
+        """The same value on every node: gates pass where so few nodes can show anything at all."""
+        same = GateReading(self.now, dict.fromkeys(self._nodes, 1.0))
+        return {
+            (change.name, gate.name): same
+            for change in self._changes.values()
+            if not change.is_final
+            for gate in change.spec.gates
+        }
 
     def _apply(self, write: Write) -> None:
         match write:

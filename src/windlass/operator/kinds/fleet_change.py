@@ -84,6 +84,10 @@ class Gate(SpecStruct, frozen=True):
     min_ratio: float | None = None
 
 
+def has_ratio(gate: Gate) -> bool:
+    return gate.max_ratio is not None or gate.min_ratio is not None
+
+
 class Window(SpecStruct, frozen=True):
     """Nodes are taken only inside a window. Over midnight if `end` is not later than `start`."""
 
@@ -120,6 +124,8 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     """Nodes that may fail, and go back one by one, without ending the change. In the canary, none may."""
     max_faults: int = 0
     """Changed nodes that may report a GPU fault."""
+    fault_rate: float | None = None
+    """Faults per node and hour that each bake must be able to show; one that is too short for it is inconclusive."""
     node_timeout: str = "30m"
     """From the end of the drain until the node is validated again."""
     data_timeout: str = "1h"
@@ -128,6 +134,11 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     on_failure: str = "Rollback"
     paused: bool = False
     command: Command | None = None
+
+    @property
+    def has_ratios(self) -> bool:
+        """Whether a gate compares changed nodes with others."""
+        return any(map(has_ratio, self.gates))
 
     @property
     def component(self) -> str:
@@ -217,6 +228,8 @@ def check_change(change: FleetChange) -> None:
     if spec.max_unavailable is not None:
         check_node_count(spec.max_unavailable, "spec.maxUnavailable", least=1)
     check_node_count(spec.max_failed, "spec.maxFailed")
+    if spec.fault_rate is not None and not 0 < spec.fault_rate < 1000:
+        raise InputError(f"{spec.fault_rate} is not a rate", path="spec.faultRate", remedy="write 0.01")
     check_one_of(spec.on_failure, ("Rollback", "Hold"), "spec.onFailure")
     for name, text in (
         ("nodeTimeout", spec.node_timeout),
