@@ -14,9 +14,15 @@ from typing import Any
 
 import msgspec
 
+from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.model.convert import convert
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION, NODE_REQUEST_ANNOTATION
+from windlass.model.names.windlass import (
+    AGENT_REVISION_LABEL,
+    DRIVER_REVISION_LABEL,
+    HELD_DEVICES_ANNOTATION,
+    NODE_REQUEST_ANNOTATION,
+)
 from windlass.model.node import Taint
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
@@ -27,7 +33,7 @@ from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import DriverSet, GateReading, NodeInfo, NodeView, Observed, PodView
+from windlass.operator.observed import AgentTemplate, GateReading, NodeInfo, NodeView, Observed, PodView, RevisionSet
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
@@ -41,6 +47,10 @@ from windlass.operator.writes import (
 )
 
 START = 1_800_000_000
+INSTALLED_AGENT = next(
+    tree["spec"]["template"] for tree in node_manifests(NodeInstallOptions()) if tree["kind"] == "DaemonSet"
+)
+AGENT_SECONDS = 10
 LOAD_SECONDS, RESET_SECONDS, REBOOT_SECONDS, VALIDATE_SECONDS = 40, 10, 120, 5
 
 
@@ -62,6 +72,8 @@ class SimNode:
     is_ready: bool = True
     boot: int = 1
     uid: str = ""
+    agent: str = ""
+    """The version of its agent; empty: the installed one."""
     loaded: str = ""
     loading: str = ""
     bad_versions: frozenset[str] = frozenset()
@@ -120,6 +132,8 @@ class World:
         self.tickets: list[str] = []
         self.readings: Callable[[World, str, str], GateReading | None] = lambda world, change, gate: None
         self.on_loaded: Callable[[World, SimNode], None] = lambda world, node: None
+        self.on_agent: Callable[[World, SimNode], None] = lambda world, node: None
+        self.agent = AgentTemplate(INSTALLED_AGENT["metadata"]["labels"], INSTALLED_AGENT["spec"])
         self.reschedules = True
         """Whether evicted pods come back on other nodes."""
         self.protected: set[str] = set()
@@ -181,6 +195,7 @@ class World:
             driver = self._driver_pod(node)
             if driver is not None:
                 by_node.setdefault(name, []).append(driver)
+            by_node.setdefault(name, []).append(self._agent_pod(node))
         readings = {}
         for change in self.objects["FleetChange"].values():
             for gate in change.spec.gates:
@@ -194,7 +209,8 @@ class World:
             changes=tuple(self.objects["FleetChange"].values()),
             repairs=tuple(self.objects["GPURepair"].values()),
             pods={name: tuple(pods) for name, pods in by_node.items()},
-            daemon_sets={name: DriverSet(name, self.driver_stacks[name]) for name in self.daemon_sets},
+            daemon_sets={name: RevisionSet(name, self.driver_stacks[name]) for name in self.daemon_sets},
+            agent=self.agent,
             readings=readings,
             refusals=dict.fromkeys(self.protected, "Cannot evict pod as it would violate the pod's disruption budget."),
         )
@@ -222,6 +238,11 @@ class World:
             owner_kind="DaemonSet",
             is_ready=is_up,
         )
+
+    def _agent_pod(self, node: SimNode) -> PodView:
+        labels = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
+        labels |= {AGENT_REVISION_LABEL: node.agent} if node.agent else {}
+        return PodView(key=f"windlass-node/agent-{node.name}", node=node.name, labels=labels, owner_kind="DaemonSet")
 
     # what is written
 
@@ -251,7 +272,7 @@ class World:
                     return False
             case ApplyDaemonSet(name, body):
                 labels = body["metadata"]["labels"]
-                self.daemon_sets.setdefault(name, labels[DRIVER_REVISION_LABEL])
+                self.daemon_sets.setdefault(name, labels.get(DRIVER_REVISION_LABEL) or labels[AGENT_REVISION_LABEL])
                 self.driver_stacks.setdefault(name, labels[STACK_LABEL])
                 for node in self.nodes.values():
                     self._reload(node)
@@ -282,6 +303,8 @@ class World:
         node.version += 1
         if MIG_CONFIG_LABEL in write.labels:
             self.later(LOAD_SECONDS, partial(self._finish_mig, node))
+        if AGENT_REVISION_LABEL in write.labels:
+            self.later(AGENT_SECONDS, partial(self._finish_agent, node))
         self._reload(node)
         self._obey(node)
         return True
@@ -323,6 +346,14 @@ class World:
                 node.version += 1
 
         self.later(LOAD_SECONDS, finish)
+
+    def _finish_agent(self, node: SimNode) -> None:
+        """The DaemonSet of the chosen version, or the installed one, has its pod there now."""
+        wanted = node.labels.get(AGENT_REVISION_LABEL, "")
+        if not wanted or wanted in self.daemon_sets.values():
+            node.agent = wanted
+            node.version += 1
+            self.on_agent(self, node)
 
     def _finish_mig(self, node: SimNode) -> None:
         node.labels[MIG_CONFIG_STATE_LABEL] = "success"

@@ -17,10 +17,11 @@ from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.decide.owners import is_agent
 from windlass.operator.kinds.codec import STRUCTS, decode_operator_object
 from windlass.operator.kinds.gpu_stack import GPUStackStatus
 from windlass.operator.observed import (
-    DriverSet,
+    AgentTemplate,
     GateReading,
     Invalid,
     NodeObject,
@@ -28,6 +29,7 @@ from windlass.operator.observed import (
     Observed,
     PodObject,
     PodView,
+    RevisionSet,
     node_view,
     pod_view,
 )
@@ -35,6 +37,11 @@ from windlass.operator.observed import (
 
 class _DaemonSet(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+ANY_AGENT: tuple[str, AgentTemplate | None] = ("", None)
+"""None is installed."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -93,7 +100,8 @@ class OperatorCache:
         self._pods: dict[str, PodView] = {}
         self._pods_by_node: dict[str, dict[str, PodView]] = {}
         self._objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
-        self._daemon_sets: dict[str, DriverSet] = {}
+        self._daemon_sets: dict[str, RevisionSet] = {}
+        self._agent = ANY_AGENT
         self._invalid: dict[tuple[str, str], Invalid] = {}
         self.readings: dict[tuple[str, str], GateReading] = {}
         self.refusals: dict[str, str] = {}
@@ -122,6 +130,7 @@ class OperatorCache:
             repairs=tuple(objects["GPURepair"][name] for name in sorted(objects["GPURepair"])),
             pods={node: tuple(pods.values()) for node, pods in self._pods_by_node.items() if pods},
             daemon_sets=dict(self._daemon_sets),
+            agent=self._agent[1],
             readings=dict(self.readings),
             refusals=dict(self.refusals),
             invalid=tuple(self._invalid.values()),
@@ -153,11 +162,20 @@ class OperatorCache:
         elif isinstance(obj, Ended):
             self._forget_pod(obj.key)
         elif isinstance(obj, _DaemonSet):
-            stack = obj.metadata.labels.get(STACK_LABEL, "")
-            if stack and obj.metadata.namespace == self._namespace:
-                self._daemon_sets[obj.metadata.name] = DriverSet(obj.metadata.uid, stack)
+            self._put_daemon_set(obj)
         else:
             self._put_ours(obj)
+
+    def _put_daemon_set(self, obj: _DaemonSet) -> None:
+        metadata = obj.metadata
+        if metadata.namespace != self._namespace:
+            return
+        if STACK_LABEL in metadata.labels:
+            self._daemon_sets[metadata.name] = RevisionSet(metadata.uid, metadata.labels[STACK_LABEL])
+        elif is_agent(metadata.labels):
+            template = obj.spec.get("template") or {}
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            self._agent = metadata.name, AgentTemplate(labels, template.get("spec") or {})
 
     def _put_ours(self, obj: Any) -> None:
         kind, name = type(obj).__name__, obj.metadata.name
@@ -181,6 +199,7 @@ class OperatorCache:
             namespace, _, name = key.rpartition("/")
             if namespace == self._namespace:
                 self._daemon_sets.pop(name, None)
+                self._agent = ANY_AGENT if self._agent[0] == name else self._agent
         elif kind in self._objects:
             self._objects[kind].pop(key, None)
             self._invalid.pop((kind, key), None)

@@ -8,6 +8,7 @@ and pods are decoded into structs of their own, since the operator reads other f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -203,8 +204,17 @@ class Invalid(msgspec.Struct, frozen=True):
     """Of a stack: what was written of it before."""
 
 
-class DriverSet(msgspec.Struct, frozen=True):
-    """A DaemonSet of driver containers."""
+class AgentTemplate(msgspec.Struct, frozen=True):
+    """The node agent as it is installed."""
+
+    labels: dict[str, str]
+    """Of its pods."""
+    pod: dict[str, Any]
+    """Their spec."""
+
+
+class RevisionSet(msgspec.Struct, frozen=True):
+    """A DaemonSet of driver containers or of a version of the agent."""
 
     uid: str
     stack: str
@@ -218,8 +228,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     repairs: tuple[GPURepair, ...] = ()
     pods: Mapping[str, tuple[PodView, ...]] = {}
     """By node."""
-    daemon_sets: Mapping[str, DriverSet] = {}
+    daemon_sets: Mapping[str, RevisionSet] = {}
     """By name: those that the operator has made."""
+    agent: AgentTemplate | None = None
     readings: Mapping[tuple[str, str], GateReading] = {}
     """By change and gate."""
     refusals: Mapping[str, str] = {}

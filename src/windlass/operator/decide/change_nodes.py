@@ -99,7 +99,8 @@ def clean_taint(pool: Pool, name: str) -> None:
 
 def _drain_and_choose(pool: Pool, name: str, record: NodeChange, change: FleetChange | None) -> None:
     rules = change.spec.drain if change is not None else Drain()
-    drained = drain(pool, name, pool.holders(name), record.since, rules.wait, f"change {record.change}")
+    holders = [] if record.component in components.KEEPS_PODS else pool.holders(name)
+    drained = drain(pool, name, holders, record.since, rules.wait, f"change {record.change}")
     if drained.is_done:
         seconds = seconds_of(change.spec.node_timeout) if change is not None else DEFAULT_NODE_SECONDS
         components.choose(pool.patch(name), record.component, record.want)

@@ -19,10 +19,10 @@ from windlass.operator.decide.breaker import why_open
 from windlass.operator.decide.bring_up import bring_up
 from windlass.operator.decide.change import advance_change
 from windlass.operator.decide.change_nodes import clean_taint, drive_node, turn_back
-from windlass.operator.decide.driver_revisions import put_daemon_sets
 from windlass.operator.decide.orphans import orphans
 from windlass.operator.decide.pool import Pool, takes_node
 from windlass.operator.decide.repair import advance_repair
+from windlass.operator.decide.revisions import put_daemon_sets
 from windlass.operator.decide.stack_status import current, put_stack_status
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_repair import GPURepairSpec

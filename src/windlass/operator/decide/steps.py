@@ -19,6 +19,7 @@ from windlass.model.names.nvidia import (
     MIG_CONFIG_STATE_LABEL,
 )
 from windlass.model.names.windlass import (
+    AGENT_REVISION_LABEL,
     CONTAINER_GPUS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
     DRIVER_REVISION_LABEL,
@@ -163,6 +164,9 @@ def find_runtime(facts: NodeFacts) -> Found:
 def find_plugin(facts: NodeFacts) -> Found:
     node, spec = facts.node, facts.stack.spec
     owner, is_cloud = facts.owner("plugin")
+    absent = _missing_agent(facts)
+    if absent:
+        return Found("Waiting", Reason.PluginNotRegistered, absent, owner or WINDLASS)
     wrong = _wrong_hardware(facts)
     if wrong:
         return Found("Failed", Reason.WrongHardware, wrong, owner or WINDLASS)
@@ -175,6 +179,19 @@ def find_plugin(facts: NodeFacts) -> Found:
         return Found("Waiting", Reason.NothingAdvertised, "the node agent runs and advertises no GPU")
     expected = f" ({spec.expect.gpus} GPUs are expected)" if spec.expect.gpus else ""
     return Found("Waiting", Reason.PluginNotRegistered, f"no device plugin has registered a GPU{expected}")
+
+
+def _missing_agent(facts: NodeFacts) -> str:
+    """Where a version of the agent is chosen, what keeps it from being the one that runs."""
+    wanted = facts.node.labels.get(AGENT_REVISION_LABEL, "")
+    agents = [pod for pod in facts.pods if is_agent_pod(pod)]
+    others = [pod for pod in agents if pod.labels.get(AGENT_REVISION_LABEL, "") != wanted]
+    if others and (wanted or AGENT_REVISION_LABEL in others[0].labels):
+        return f"another version of the node agent is still there: {others[0].key}"
+    if not wanted or any(pod.is_ready for pod in agents):
+        return ""
+    problem = next((f": {pod.problem_message or pod.problem}" for pod in agents if pod.problem), "")
+    return f"node agent {wanted} is not running yet{problem}"
 
 
 def _wrong_hardware(facts: NodeFacts) -> str:

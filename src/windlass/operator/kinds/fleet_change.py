@@ -36,7 +36,7 @@ from windlass.operator.kinds.base import (
 )
 from windlass.operator.kinds.gpu_stack import check_driver_version
 
-COMPONENTS = ("driver", "mig")
+COMPONENTS = ("driver", "mig", "agent")
 CHANGE_VERBS = ("Promote", "Abort", "Rollback", "Retry")
 CHANGE_PHASES = (
     *("Pending", "Progressing", "Baking", "Held", "RollingBack", "Aborting"),
@@ -57,6 +57,11 @@ class DriverChange(SpecStruct, frozen=True):
 
 class MigChange(SpecStruct, frozen=True):
     config: str
+
+
+class AgentChange(SpecStruct, frozen=True):
+    version: str
+    """The tag of the agent's image."""
 
 
 class Wave(SpecStruct, frozen=True):
@@ -113,6 +118,7 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     stack: str
     driver: DriverChange | None = None
     mig: MigChange | None = None
+    agent: AgentChange | None = None
     waves: tuple[Wave, ...] = (Wave(nodes=1), Wave(nodes="10%"), Wave(nodes="50%"), Wave(nodes="100%"))
     canary: Canary = Canary()
     gates: tuple[Gate, ...] = ()
@@ -142,12 +148,15 @@ class FleetChangeSpec(SpecStruct, frozen=True):
 
     @property
     def component(self) -> str:
-        return "driver" if self.driver is not None else "mig"
+        """The first that is set; `check_change` refuses a change that has several."""
+        return next((name for name in COMPONENTS if getattr(self, name) is not None), "")
 
     @property
     def to(self) -> str:
         if self.driver is not None:
             return self.driver.version
+        if self.agent is not None:
+            return self.agent.version
         return self.mig.config if self.mig is not None else ""
 
 
@@ -209,7 +218,7 @@ def check_change(change: FleetChange) -> None:
     spec = change.spec
     check_name(change.name, "metadata.name")
     check_name(spec.stack, "spec.stack")
-    if (spec.driver is None) == (spec.mig is None):
+    if sum(getattr(spec, name) is not None for name in COMPONENTS) != 1:
         raise InputError(
             "a change has exactly one component", path="spec", remedy=f"write one of {', '.join(COMPONENTS)}"
         )
@@ -217,6 +226,8 @@ def check_change(change: FleetChange) -> None:
         check_driver_version(spec.driver.version, "spec.driver.version")
     if spec.mig is not None and not LABEL_VALUE.fullmatch(spec.mig.config):
         raise InputError("it is not a label value", path="spec.mig.config", remedy="use a name of the configuration")
+    if spec.agent is not None and not LABEL_VALUE.fullmatch(spec.agent.version):
+        raise InputError("it is not a label value", path="spec.agent.version", remedy="write the tag of an image")
     _check_waves(spec)
     for index, gate in enumerate(spec.gates):
         _check_gate(gate, f"spec.gates[{index}]", [other.name for other in spec.gates[:index]])
