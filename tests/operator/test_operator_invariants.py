@@ -170,6 +170,41 @@ def test_a_kill_before_any_write_leads_to_the_same_end(seed: int) -> None:
     assert summary(killed.world) == summary(calm.world)
 
 
+class TwoReplicas(Play):
+    """A second replica, which was the leader a moment ago, writes what it decided on older objects in between."""
+
+    chance = Random(0)
+
+    def settle(self) -> int:
+        late = decide(self.world.observe(), self.world.now).writes
+        for write in late:
+            if self.chance.random() < 0.5:
+                self.judge.apply(write)
+        wake = super().settle()
+        for write in late:  # once more, now that the other has moved on
+            if self.chance.random() < 0.3:
+                self.judge.apply(write)
+        return min(wake, self.world.now + 30)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, phases=ONCE)
+@given(SEEDS)
+def test_a_replica_that_writes_on_old_objects_breaks_no_invariant(seed: int) -> None:
+    plan = Plan(seed)
+    world = plan.world()
+    play = TwoReplicas(world)
+    play.chance = Random(seed)
+    play.run(lambda: has_begun(world), 7200)
+    plan.begin(world)
+    play.run(seconds=6001)
+    play.run(lambda: is_over(world), 24 * 3600)
+    if world.change("r590").spec.paused:
+        world.put_spec("FleetChange", "r590", paused=False)
+        play.run(lambda: is_over(world), 24 * 3600)
+    assert all(change.status.phase in FINAL_PHASES for change in world.objects["FleetChange"].values())
+    assert len(world.tickets) == len(set(world.tickets))
+
+
 def summary(world: World) -> object:
     changes = {name: change.status.phase for name, change in world.objects["FleetChange"].items()}
     return changes, {name: (node.loaded, node.taints) for name, node in world.nodes.items()}

@@ -266,8 +266,9 @@ class World:
                 self.nodes[name].version += 1
             case EvictPods(pods, _):
                 if self.protected.isdisjoint(key for key, _ in pods):
-                    for key, _ in pods:
-                        self._evict(key)
+                    for key, uid in pods:
+                        if key in self.pods and self.pods[key].uid == uid:
+                            self._evict(key)
                 else:
                     return False
             case ApplyDaemonSet(name, body):
