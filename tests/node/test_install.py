@@ -181,7 +181,8 @@ class TestPlatforms:
         assert all(condition in term for term in node_terms("--for", name))
         chosen = ("--for", name, "--node-selector", "pool=gpu")
         assert daemon_pod(*chosen)["nodeSelector"] == {"pool": "gpu"}
-        assert node_terms(*chosen) == [[condition]], "also on nodes that were chosen by hand"
+        as_installed = {"key": "windlass.dev/agent-revision", "operator": "DoesNotExist"}
+        assert node_terms(*chosen) == [[condition, as_installed]], "also on nodes that were chosen by hand"
 
     @pytest.mark.parametrize(("name", "folder"), [("k0s", "/var/lib/k0s/kubelet"), ("microk8s", "/var/snap/microk8s")])
     def test_the_kubelets_folder_is_the_platforms(self, name: str, folder: str) -> None:

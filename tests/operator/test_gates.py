@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from windlass.operator.decide.gates import MAX_AGE_SECONDS, Compared, judge, judge_faults
 from windlass.operator.decide.windows import why_closed
+from windlass.operator.gate_readings import ask, fill_query, values_by_node
 from windlass.operator.kinds.fleet_change import FleetChangeSpec, Freeze, Gate, Window
 from windlass.operator.observed import GateReading
-from windlass.operator.prometheus import fill_query, read_answer
+from windlass.telemetry.prometheus import PromSample
 
 NOW = 1_800_000_000
 COMPARED = Compared(("a", "b"), ("c", "d", "e"), 2.0)
@@ -38,6 +39,7 @@ def reading(*values: float, at: int = NOW) -> GateReading:
         (Gate(name="t", query="x", max=80.0), reading(81, 81, 90, 90, 90), "Fail", "81 on 2 changed nodes is above 80"),
         (Gate(name="t", query="x", min=10.0), reading(9, 9, 9, 9, 9), "Fail", "is below 10"),
         (Gate(name="t", query="x", max=80.0), reading(70, 70), "Pass", "70 on 2"),
+        (Gate(name="t", query="x", max=80.0), reading(76, 82), "Inconclusive", "smallest difference that shows: 7.47"),
         (Gate(name="t", query="x", min_ratio=0.9), reading(8, 8, 10, 10, 10), "Fail", "the ratio 0.8 is below 0.9"),
     ],
 )
@@ -66,6 +68,11 @@ def test_no_data_of_a_changed_node_never_passes(changed: list[float], control: l
         assert len(ours) + len(others) > 2  # one node against one shows nothing
 
 
+def test_a_ratio_without_a_node_to_compare_with_never_passes() -> None:
+    judged = judge(SLO, reading(1, 1), Compared(("a", "b"), (), 2.0), NOW)
+    assert (judged.verdict, "no node is left to compare with" in judged.message) == ("NoData", True)
+
+
 def test_faults_are_counted_on_both_sides() -> None:
     bad = judge_faults(COMPARED, {"a": ("Xid 119",), "b": ("Xid 119",)}, (), 0)
     assert (bad.verdict, bad.message) == ("Fail", "Xid 119 on 2 of 2 changed, 0 of 3 control nodes")
@@ -73,6 +80,9 @@ def test_faults_are_counted_on_both_sides() -> None:
     assert judge_faults(COMPARED, everywhere, (), 0).verdict == "Inconclusive"
     assert judge_faults(COMPARED, {}, ("a",), 0).verdict == "NoData"
     assert judge_faults(COMPARED, {"a": ("Xid 79",)}, (), 1).verdict == "Pass"
+    assert judge_faults(COMPARED, {}, (), 0, rate=1.0).verdict == "Pass"
+    unsure = judge_faults(COMPARED, {}, (), 0, rate=0.1)
+    assert (unsure.verdict, "and faultRate is 0.1" in unsure.message) == ("Inconclusive", True)
     assert "0.75 faults per node and hour would show" in judge_faults(COMPARED, {}, (), 0).message
 
 
@@ -100,17 +110,20 @@ def test_windows_over_midnight_and_freezes() -> None:
 
 def test_prometheus_answers_become_one_value_a_node() -> None:
     query = fill_query('rate(x{node=~"$nodes"}[$window])', ["gpu-1.local", "gpu-2"], 30)
-    assert query == 'rate(x{node=~"gpu-1\\\\.local|gpu-2"}[60s])'
-    series = [
-        '{"metric": {"Hostname": "a"}, "value": [1, "0.5"]}',
-        '{"metric": {"instance": "b:9400"}, "value": [1, "2"]}',
-        '{"metric": {"node": "c"}, "value": [1, "NaN"]}',
-        '{"metric": {"node": "stranger"}, "value": [1, "1"]}',
+    assert query == 'rate(x{node=~"gpu-1\\\\.local|gpu-2"}[30s])'
+    samples = [
+        PromSample({"Hostname": "a"}, 1, 0.5),
+        PromSample({"instance": "b:9400"}, 1, 2),
+        PromSample({"node": "c"}, 1, math.nan),
+        PromSample({"node": "stranger"}, 1, 1),
     ]
-    body = '{"status": "success", "data": {"resultType": "vector", "result": [' + ",".join(series) + "]}}"
-    assert read_answer(body.encode(), {"a", "b", "c"}, NOW).values == {"a": 0.5, "b": 2.0}
-    twice = body.replace('"b:9400"', '"a:9400"').encode()
-    assert "several values for node a" in read_answer(twice, {"a"}, NOW).error
-    assert "scalar" in read_answer(b'{"status": "success", "data": {"resultType": "scalar"}}', {"a"}, NOW).error
-    assert "bad query" in read_answer(b'{"status": "error", "error": "bad query"}', {"a"}, NOW).error
-    assert "can't be read" in read_answer(b"<html>", {"a"}, NOW).error
+    assert values_by_node(samples, {"a", "b", "c"}, NOW).values == {"a": 0.5, "b": 2.0}
+    twice = [*samples, PromSample({"node": "a"}, 1, 1)]
+    assert "several values for node a" in values_by_node(twice, {"a"}, NOW).error
+
+
+@pytest.mark.asyncio
+async def test_what_goes_wrong_with_prometheus_is_in_the_reading() -> None:
+    assert "no Prometheus is configured" in (await ask("", "x", {"a"}, NOW)).error
+    assert "is no address of a Prometheus" in (await ask("prometheus:9090", "x", {"a"}, NOW)).error
+    assert "did not answer" in (await ask("http://127.0.0.1:1", "x", {"a"}, NOW)).error

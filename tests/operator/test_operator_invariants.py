@@ -17,6 +17,7 @@ from tests.operator.world import SimNode, World
 from windlass.model.node import Taint
 from windlass.operator.decide import decide
 from windlass.operator.kinds.fleet_change import FINAL_PHASES
+from windlass.operator.writes import CreateObject, Write
 
 SEEDS = st.integers(0, 2**32)
 ONCE = (Phase.explicit, Phase.generate)
@@ -168,6 +169,49 @@ def test_a_kill_before_any_write_leads_to_the_same_end(seed: int) -> None:
     at = 1 + seed % max(1, calm.writes)
     killed = played(plan, lambda number: number == at)
     assert summary(killed.world) == summary(calm.world)
+
+
+class TwoReplicas(Play):
+    """A second replica, which was the leader a moment ago, writes what it decided on older objects in between."""
+
+    chance = Random(0)
+    late: tuple[Write, ...] = ()
+
+    def settle(self) -> int:
+        self._write_late(self.late)  # decided some time ago, and only now on its way
+        seen, now = self.world.observe(), self.world.now
+        wake = super().settle()
+        self._write_late(decide(seen, now).writes)
+        if self.chance.random() < 0.3:
+            self.late = decide(seen, now).writes
+        return min(wake, self.world.now + 30)
+
+    def _write_late(self, writes: tuple[Write, ...]) -> None:
+        for write in writes:
+            if self.chance.random() < 0.5:
+                continue
+            if isinstance(write, CreateObject):
+                self.world.apply(write)  # a repair of what is well by now: it ends at once
+            else:
+                self.judge.apply(write)
+
+
+@settings(max_examples=8, deadline=None, derandomize=True, phases=ONCE)
+@given(SEEDS)
+def test_a_replica_that_writes_on_old_objects_breaks_no_invariant(seed: int) -> None:
+    plan = Plan(seed)
+    world = plan.world()
+    play = TwoReplicas(world)
+    play.chance = Random(seed)
+    play.run(lambda: has_begun(world), 7200)
+    plan.begin(world)
+    play.run(seconds=6001)
+    play.run(lambda: is_over(world), 24 * 3600)
+    if world.change("r590").spec.paused:
+        world.put_spec("FleetChange", "r590", paused=False)
+        play.run(lambda: is_over(world), 24 * 3600)
+    assert all(change.status.phase in FINAL_PHASES for change in world.objects["FleetChange"].values())
+    assert len(world.tickets) == len(set(world.tickets))
 
 
 def summary(world: World) -> object:

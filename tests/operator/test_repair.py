@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from tests.operator.play import CHANGE, Play, fleet, is_up
 from tests.operator.world import World
@@ -192,3 +193,42 @@ def test_a_fault_on_a_node_under_change_opens_a_repair_only_when_the_change_is_o
     assert play.until_phase("r590", "Succeeded") == "Succeeded"
     play.run(lambda: ended(world, f"{canary}-0-1"), 3600)
     assert phase(world, f"{canary}-0-1") == "Returned"
+
+
+def test_a_repair_that_is_over_is_never_written_again() -> None:
+    world, play = started()
+    world.fail_gpu("gpu-000", 3)
+    play.run(lambda: ended(world, "gpu-000-3-1"), 3600)
+    play.run(seconds=600)
+    before = world.repair("gpu-000-3-1").status
+    world.nodes["gpu-000"].uid = "another"
+    world.nodes["gpu-000"].version += 1
+    world.put_spec("GPURepair", "gpu-000-3-1", command={"id": "1", "verb": "Hold"})
+    play.run(seconds=3600)
+    assert world.repair("gpu-000-3-1").status == before
+
+
+def test_a_new_repair_finds_a_free_name_after_old_ones_were_deleted() -> None:
+    world, play = started(repair={"repeats": 100})
+    for number in (1, 2):
+        world.fail_gpu("gpu-000", 3)
+        play.run(lambda number=number: ended(world, f"gpu-000-3-{number}"), 3600)  # type: ignore[misc]
+    del world.objects["GPURepair"]["gpu-000-3-1"]
+    world.fail_gpu("gpu-000", 3)
+    play.run(seconds=3600)
+    assert phase(world, "gpu-000-3-3") == "Returned"
+
+
+def test_a_gpu_is_not_reset_under_a_pod_of_which_nobody_says_what_it_holds() -> None:
+    world, play = started()
+    world.fail_gpu("gpu-000", 3)
+    world.add_pod("team/p", "gpu-000", {1})
+    silent = world.pods["team/p"] = msgspec.structs.replace(world.pods["team/p"], devices=frozenset())
+    play.run(lambda: ended(world, "gpu-000-3-1"), 1200)
+    status = world.repair("gpu-000-3-1").status
+    assert (status.phase, status.reason) == ("Draining", "DrainBlocked")
+    assert "team/p" in status.message
+    assert world.pods["team/p"] is silent  # and it is not evicted: it may hold another GPU
+    world.pods["team/p"] = msgspec.structs.replace(silent, devices=frozenset({1}))
+    play.run(lambda: ended(world, "gpu-000-3-1"), 3600)
+    assert phase(world, "gpu-000-3-1") == "Returned"

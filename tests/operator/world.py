@@ -14,11 +14,18 @@ from typing import Any
 
 import msgspec
 
+from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.model.convert import convert
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION, NODE_REQUEST_ANNOTATION
+from windlass.model.names.windlass import (
+    AGENT_REVISION_LABEL,
+    DRIVER_REVISION_LABEL,
+    HELD_DEVICES_ANNOTATION,
+    NODE_REQUEST_ANNOTATION,
+)
 from windlass.model.node import Taint
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
+from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.codec import STRUCTS
@@ -26,7 +33,7 @@ from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import GateReading, NodeInfo, NodeView, Observed, PodView
+from windlass.operator.observed import AgentTemplate, GateReading, NodeInfo, NodeView, Observed, PodView, RevisionSet
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
@@ -40,6 +47,10 @@ from windlass.operator.writes import (
 )
 
 START = 1_800_000_000
+INSTALLED_AGENT = next(
+    tree["spec"]["template"] for tree in node_manifests(NodeInstallOptions()) if tree["kind"] == "DaemonSet"
+)
+AGENT_SECONDS = 10
 LOAD_SECONDS, RESET_SECONDS, REBOOT_SECONDS, VALIDATE_SECONDS = 40, 10, 120, 5
 
 
@@ -61,6 +72,8 @@ class SimNode:
     is_ready: bool = True
     boot: int = 1
     uid: str = ""
+    agent: str = ""
+    """The version of its agent; empty: the installed one."""
     loaded: str = ""
     loading: str = ""
     bad_versions: frozenset[str] = frozenset()
@@ -114,9 +127,13 @@ class World:
         self.objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
         self.pods: dict[str, PodView] = {}
         self.daemon_sets: dict[str, str] = {}
+        """Their revisions."""
+        self.driver_stacks: dict[str, str] = {}
         self.tickets: list[str] = []
         self.readings: Callable[[World, str, str], GateReading | None] = lambda world, change, gate: None
         self.on_loaded: Callable[[World, SimNode], None] = lambda world, node: None
+        self.on_agent: Callable[[World, SimNode], None] = lambda world, node: None
+        self.agent = AgentTemplate(INSTALLED_AGENT["metadata"]["labels"], INSTALLED_AGENT["spec"])
         self.reschedules = True
         """Whether evicted pods come back on other nodes."""
         self.protected: set[str] = set()
@@ -178,6 +195,7 @@ class World:
             driver = self._driver_pod(node)
             if driver is not None:
                 by_node.setdefault(name, []).append(driver)
+            by_node.setdefault(name, []).append(self._agent_pod(node))
         readings = {}
         for change in self.objects["FleetChange"].values():
             for gate in change.spec.gates:
@@ -191,7 +209,8 @@ class World:
             changes=tuple(self.objects["FleetChange"].values()),
             repairs=tuple(self.objects["GPURepair"].values()),
             pods={name: tuple(pods) for name, pods in by_node.items()},
-            daemon_sets=dict(self.daemon_sets),
+            daemon_sets={name: RevisionSet(name, self.driver_stacks[name]) for name in self.daemon_sets},
+            agent=self.agent,
             readings=readings,
             refusals=dict.fromkeys(self.protected, "Cannot evict pod as it would violate the pod's disruption budget."),
         )
@@ -220,6 +239,11 @@ class World:
             is_ready=is_up,
         )
 
+    def _agent_pod(self, node: SimNode) -> PodView:
+        labels = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
+        labels |= {AGENT_REVISION_LABEL: node.agent} if node.agent else {}
+        return PodView(key=f"windlass-node/agent-{node.name}", node=node.name, labels=labels, owner_kind="DaemonSet")
+
     # what is written
 
     def apply(self, write: Write) -> bool:
@@ -242,12 +266,15 @@ class World:
                 self.nodes[name].version += 1
             case EvictPods(pods, _):
                 if self.protected.isdisjoint(key for key, _ in pods):
-                    for key, _ in pods:
-                        self._evict(key)
+                    for key, uid in pods:
+                        if key in self.pods and self.pods[key].uid == uid:
+                            self._evict(key)
                 else:
                     return False
             case ApplyDaemonSet(name, body):
-                self.daemon_sets.setdefault(name, body["spec"]["template"]["metadata"]["labels"][DRIVER_REVISION_LABEL])
+                labels = body["metadata"]["labels"]
+                self.daemon_sets.setdefault(name, labels.get(DRIVER_REVISION_LABEL) or labels[AGENT_REVISION_LABEL])
+                self.driver_stacks.setdefault(name, labels[STACK_LABEL])
                 for node in self.nodes.values():
                     self._reload(node)
             case DeleteDaemonSet(name, _):
@@ -277,6 +304,8 @@ class World:
         node.version += 1
         if MIG_CONFIG_LABEL in write.labels:
             self.later(LOAD_SECONDS, partial(self._finish_mig, node))
+        if AGENT_REVISION_LABEL in write.labels:
+            self.later(AGENT_SECONDS, partial(self._finish_agent, node))
         self._reload(node)
         self._obey(node)
         return True
@@ -318,6 +347,14 @@ class World:
                 node.version += 1
 
         self.later(LOAD_SECONDS, finish)
+
+    def _finish_agent(self, node: SimNode) -> None:
+        """The DaemonSet of the chosen version, or the installed one, has its pod there now."""
+        wanted = node.labels.get(AGENT_REVISION_LABEL, "")
+        if not wanted or wanted in self.daemon_sets.values():
+            node.agent = wanted
+            node.version += 1
+            self.on_agent(self, node)
 
     def _finish_mig(self, node: SimNode) -> None:
         node.labels[MIG_CONFIG_STATE_LABEL] = "success"

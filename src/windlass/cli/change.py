@@ -42,7 +42,7 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 
 @click.group("change", epilog=EXAMPLES)
 def change() -> None:
-    """Change the driver or the MIG layout of a fleet: canary first, gated, with a way back."""
+    """Change the driver, the MIG layout or the node agent of a fleet: canary first, gated, with a way back."""
 
 
 @change.command("start")

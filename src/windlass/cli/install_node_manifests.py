@@ -18,6 +18,7 @@ from windlass.model.names.kubernetes import (
     APP_NAME_LABEL,
     APPS_API_VERSION,
 )
+from windlass.model.names.windlass import AGENT_REVISION_LABEL
 from windlass.model.unstructured import Unstructured
 from windlass.node.agent_parts import PLUGIN_READY_FILE
 
@@ -251,10 +252,14 @@ def _pod(choices: NodeInstallOptions) -> Unstructured:
         pod["runtimeClassName"] = choices.runtime_class
     if choices.node_selector:
         pod["nodeSelector"] = dict(choices.node_selector)
-    terms = platform.node_selector_terms(any_gpu_label=not choices.node_selector)
-    if terms:
-        required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
-        pod["affinity"] = {"nodeAffinity": required}
+    # Nodes for which the operator has chosen a version have a DaemonSet of their own.
+    as_installed = {"key": AGENT_REVISION_LABEL, "operator": "DoesNotExist"}
+    terms = [
+        {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), as_installed]}
+        for term in platform.node_selector_terms(any_gpu_label=not choices.node_selector) or [{}]
+    ]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    pod["affinity"] = {"nodeAffinity": required}
     return pod
 
 

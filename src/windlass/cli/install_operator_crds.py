@@ -16,7 +16,7 @@ from windlass.cli.install_crds import AGE, Column, make_crd
 from windlass.cli.openapi_schema import Schema, array, boolean, enum, label_selector, map_of, object_schema, string
 from windlass.model.meta import LabelSelector
 from windlass.operator.kinds.codec import STRUCTS
-from windlass.operator.kinds.fleet_change import CHANGE_PHASES, CHANGE_VERBS, DAYS, GATE_VERDICTS
+from windlass.operator.kinds.fleet_change import CHANGE_PHASES, CHANGE_VERBS, COMPONENTS, DAYS, GATE_VERDICTS
 from windlass.operator.kinds.gpu_node import CHANGE_RESULTS, DEVICE_STATES, NODE_PHASES, STEP_NAMES, STEP_STATES
 from windlass.operator.kinds.gpu_repair import REPAIR_PHASES, REPAIR_VERBS
 from windlass.operator.kinds.gpu_stack import DRIVER_SOURCES, REPAIR_POLICIES
@@ -51,8 +51,11 @@ CHOICES: dict[str, tuple[str, ...]] = {
 _HAS_LIMIT = "has(self.max) || has(self.min) || has(self.maxRatio) || has(self.minRatio)"
 _HAS_LABELS = "has(self.matchLabels) && size(self.matchLabels) > 0"
 _HAS_EXPRESSIONS = "has(self.matchExpressions) && size(self.matchExpressions) > 0"
-_SAME_DRIVER = "has(self.driver) == has(oldSelf.driver) && (!has(self.driver) || self.driver == oldSelf.driver)"
-_SAME_MIG = "has(self.mig) == has(oldSelf.mig) && (!has(self.mig) || self.mig == oldSelf.mig)"
+_SAME_COMPONENT = " && ".join(
+    f"has(self.{name}) == has(oldSelf.{name}) && (!has(self.{name}) || self.{name} == oldSelf.{name})"
+    for name in COMPONENTS
+)
+_ONE_COMPONENT = " + ".join(f"(has(self.{name}) ? 1 : 0)" for name in COMPONENTS)
 RULES: dict[str, tuple[tuple[str, str], ...]] = {
     "GPUStack.spec.nodes": ((f"({_HAS_LABELS}) || ({_HAS_EXPRESSIONS})", "it would select every node"),),
     "GPUStack.spec.driver": (
@@ -62,9 +65,9 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
         ),
     ),
     "FleetChange.spec": (
-        ("has(self.driver) != has(self.mig)", "a change has exactly one component: driver or mig"),
+        (f"{_ONE_COMPONENT} == 1", f"a change has exactly one component: {', '.join(COMPONENTS)}"),
         ("self.stack == oldSelf.stack", "the stack of a change can't be changed; start another"),
-        (f"{_SAME_DRIVER} && {_SAME_MIG}", "what a change brings can't be changed; start another"),
+        (_SAME_COMPONENT, "what a change brings can't be changed; start another"),
     ),
     "FleetChange.spec.gates[]": ((_HAS_LIMIT, "a gate without a limit never fails"),),
     "GPURepair.spec": (

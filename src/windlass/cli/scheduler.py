@@ -5,11 +5,7 @@ Reads the command line into `scheduler.options.SchedulerOptions`; everything els
 
 from __future__ import annotations
 
-import asyncio
 import re
-import signal
-import socket
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +15,8 @@ import msgspec
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.extras import require_extra
 from windlass.cli.parameters import default_option
+from windlass.cli.replica_options import replica_options, replica_values, run_until_stopped
 from windlass.model.configuration import Settings
-from windlass.model.digits import is_digits
 
 EXAMPLES = """\b
 Examples:
@@ -46,18 +42,6 @@ class Labels(click.ParamType[dict[str, str]]):
                 self.fail(f"'{part}' is not a label such as pool=gpu", param, ctx)
             labels[key] = wanted
         return labels
-
-
-class Address(click.ParamType[tuple[str, int]]):
-    """`HOST:PORT`, or `:PORT` for all addresses."""
-
-    name = "HOST:PORT"
-
-    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, int]:
-        host, colon, port = str(value).rpartition(":")
-        if not colon or not is_digits(port) or int(port) > 65535:
-            self.fail(f"'{value}' is not an address such as 127.0.0.1:10259", param, ctx)
-        return host.strip("[]") or "0.0.0.0", int(port)
 
 
 def kubeconfig_options(command: Any) -> Any:
@@ -113,13 +97,7 @@ def kubeconfig_options(command: Any) -> Any:
     metavar="QUEUE",
     help="Admit this queue (namespace/name, or a ClusterQueue) although Kueue runs; may be repeated.",
 )
-@default_option("--leader-elect/--no-leader-elect", default=True, help="Several replicas, one leader.")
-@default_option("--lease-namespace", default="windlass-system", help="Where the lease is.")
-@default_option("--lease-name", default="windlass-scheduler", help="What it is called.")
-@default_option("--lease-seconds", default=15.0, help="How long a lease is valid without renewal.")
-@click.option("--listen", type=Address(), help="Serve /healthz, /readyz and /metrics here.")
-@default_option("--log-format", type=click.Choice(["json", "text"]), default="json")
-@default_option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info")
+@replica_options("windlass-scheduler", "/healthz, /readyz and /metrics")
 def scheduler(**given: Any) -> None:
     """Schedule a real cluster: place pods, whole gangs at once, and say why the others wait.
 
@@ -131,38 +109,23 @@ def scheduler(**given: Any) -> None:
     from windlass.scheduler.audit_log import AuditLogOptions
     from windlass.scheduler.logs import set_up_logs
     from windlass.scheduler.options import SchedulerOptions
+    from windlass.scheduler.scheduler import run_scheduler
 
-    if given["lease_seconds"] < 1:
-        raise click.BadParameter("must be at least a second", param_hint="--lease-seconds")
+    replica = replica_values(given)
     settings = _settings(given)
     access = load_client_config(given["kubeconfig"], given["context"])
     options = SchedulerOptions(
         settings=settings,
         shadow=given["shadow"],
         record=given["record"],
-        leader_elect=given["leader_elect"] and not given["shadow"],
-        lease_namespace=given["lease_namespace"],
-        lease_name=given["lease_name"],
-        lease_seconds=given["lease_seconds"],
-        identity=f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
-        listen=given["listen"],
         take_over=frozenset(given["take_over"]),
         history=given["history"],
         prometheus=given["prometheus"],
         audit=AuditLogOptions(given["audit"], given["audit_days"], given["audit_megabytes"]),
+        **replica,
     )
     set_up_logs(given["log_format"], given["log_level"])
-    asyncio.run(_until_stopped(access, options))
-
-
-async def _until_stopped(access: Any, options: Any) -> None:
-    from windlass.scheduler.scheduler import run_scheduler
-
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    await run_scheduler(access, options, stop)
+    run_until_stopped(lambda stop: run_scheduler(access, options, stop))
 
 
 def _settings(given: dict[str, Any]) -> Settings:

@@ -13,10 +13,11 @@ from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
 from windlass.model.names.kubernetes import BETA_INSTANCE_TYPE_LABEL, INSTANCE_TYPE_LABEL
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL
 from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
+from windlass.model.names.windlass import NOT_READY_GPU_TAINT
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
 from windlass.model.requests import format_amount, is_extended_resource, pod_requests
-from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, is_lifecycle_taint, tolerates
+from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, OPERATOR_TAINTS, is_lifecycle_taint, tolerates
 
 GPU_LABELS = (
     GPU_PRESENT_LABEL,
@@ -115,6 +116,8 @@ def down_remedy(node: Node) -> str:
     """What to do about a node that takes no pods."""
     if unschedulable_reason(node) in ("cordoned", "unschedulable"):
         return f"if it is fit, kubectl uncordon {node.name}"
+    if startup_taint(node) in (*OPERATOR_TAINTS, NOT_READY_GPU_TAINT):
+        return f"wait for the operator (windlass stack explain {node.name}); do not tolerate the taint"
     if unschedulable_reason(node).startswith("tainted"):
         agent = f"kubectl get pods -A -o wide --field-selector spec.nodeName={node.name}"
         return f"repair the agent that takes the taint away ({agent}); do not tolerate it"

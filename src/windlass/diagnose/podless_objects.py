@@ -5,11 +5,14 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.diagnose import gpu_stack, nodes, queue
 from windlass.diagnose.contradictions import unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.operator_nodes import node_notes
 from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
@@ -74,7 +77,14 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
         down = nodes.unschedulable_reason(node)
         message = f"node {node.name} is {down}"
         return Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node)) if down else None
-    return gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
+    found = gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
+    notes = tuple(node_notes(evidence, node.name))
+    if notes and found is None:
+        remedy = f"wait for the operator (windlass stack explain {node.name})"
+        return Finding("NODE_UNSCHEDULABLE", notes[0], notes[1:], remedy=remedy)
+    if found is None:
+        return None
+    return msgspec.structs.replace(found, evidence=(*found.evidence, *notes))
 
 
 def _unhealthy_devices(node: Node) -> list[Finding]:

@@ -25,6 +25,7 @@ from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.hypothesis import Conclusion
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
+from windlass.diagnose.operator_nodes import with_operator_notes
 from windlass.diagnose.operator_reports import NEW_SECONDS, failure_conclusion, is_done, is_served, missing_pods
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
@@ -110,7 +111,9 @@ class Inquiry(WaitingInquiry):
 
     def _final_finding(self, answer: Answer) -> Finding:
         finding = queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
-        return queue.with_ready_timeouts(self.evidence, self.subject, finding)
+        finding = queue.with_ready_timeouts(self.evidence, self.subject, finding)
+        candidates = answer.analysis.candidates if answer.analysis is not None else ()
+        return with_operator_notes(self.evidence, finding, (candidate.node.name for candidate in candidates))
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""

@@ -20,6 +20,7 @@ from windlass.model.names.kubernetes import (
     UNREACHABLE_TAINT,
     UNSCHEDULABLE_TAINT,
 )
+from windlass.model.names.windlass import CHANGE_TAINT, REPAIR_TAINT
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
 
@@ -48,6 +49,9 @@ STARTUP_TAINT = re.compile(r"[./](\w+-)*(not-ready|unregistered|uninitialized|no
 names (`node.cilium.io/agent-not-ready`, `ebs.csi.aws.com/agent-not-ready`, `karpenter.sh/unregistered`). A pod that
 tolerated one would start on a node that is not ready for it."""
 
+OPERATOR_TAINTS = frozenset({CHANGE_TAINT, REPAIR_TAINT})
+"""Of nodes that Windlass' operator changes or repairs: a pod that tolerated one would lose its GPUs there."""
+
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 
@@ -75,7 +79,7 @@ def taint_code(key: str) -> str:
 
 def is_lifecycle_taint(key: str) -> bool:
     """Whether it stands for the state of the node, which no pod should tolerate to get there."""
-    return key in LIFECYCLE_TAINTS or STARTUP_TAINT.search(key) is not None
+    return key in LIFECYCLE_TAINTS or key in OPERATOR_TAINTS or STARTUP_TAINT.search(key) is not None
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:

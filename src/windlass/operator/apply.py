@@ -62,6 +62,7 @@ class Applier:
             await self._apply(write)
         except NotFound as error:
             is_lost = isinstance(write, CreateObject | ApplyDaemonSet)  # its kind or its namespace is missing
+            self._forget(write)
             log.log(logging.WARNING if is_lost else logging.INFO, "%s: %s", type(write).__name__, error)
             return not is_lost
         except Conflict as error:
@@ -72,6 +73,12 @@ class Applier:
         except NotSent:
             return False
         return True
+
+    def _forget(self, write: Write) -> None:
+        if isinstance(write, PutStatus):
+            self._cache.forget(write.kind, write.name, write.version)
+        elif isinstance(write, PatchNode):
+            self._cache.forget("Node", write.name, write.version)
 
     async def _apply(self, write: Write) -> None:
         match write:

@@ -7,6 +7,7 @@ right after a write must see it, even if the watch is behind. An older version n
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -16,8 +17,11 @@ from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.decide.owners import is_agent
 from windlass.operator.kinds.codec import STRUCTS, decode_operator_object
+from windlass.operator.kinds.gpu_stack import GPUStackStatus
 from windlass.operator.observed import (
+    AgentTemplate,
     GateReading,
     Invalid,
     NodeObject,
@@ -25,6 +29,7 @@ from windlass.operator.observed import (
     Observed,
     PodObject,
     PodView,
+    RevisionSet,
     node_view,
     pod_view,
 )
@@ -32,6 +37,11 @@ from windlass.operator.observed import (
 
 class _DaemonSet(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+
+
+ANY_AGENT: tuple[str, AgentTemplate | None] = ("", None)
+"""None is installed."""
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -46,8 +56,7 @@ def decode_observed(raw: bytes | msgspec.Raw, kind: str, api_version: str) -> ob
     try:
         return observed_object(tree)
     except InputError as error:
-        metadata, phase = tree["metadata"], (tree.get("status") or {}).get("phase", "")
-        return Invalid(kind, metadata["name"], metadata.get("resourceVersion", ""), str(error), phase)
+        return _invalid(tree, str(error))
 
 
 def observed_object(tree: Mapping[str, Any]) -> object:
@@ -63,6 +72,23 @@ def observed_object(tree: Mapping[str, Any]) -> object:
     return decode_operator_object(tree)
 
 
+def _invalid(tree: Mapping[str, Any], message: str) -> Invalid:
+    metadata, status = tree["metadata"], tree.get("status") or {}
+    known = GPUStackStatus()
+    if tree["kind"] == "GPUStack":
+        with suppress(InputError):  # the status may be what can't be understood
+            known = _converted(status, GPUStackStatus)
+    return Invalid(
+        tree["kind"],
+        metadata["name"],
+        metadata.get("resourceVersion", ""),
+        message,
+        str(status.get("phase", "")),
+        metadata.get("generation", 0),
+        known,
+    )
+
+
 def _converted(tree: Mapping[str, Any], struct: type[Any]) -> Any:
     return convert(tree, struct)
 
@@ -74,7 +100,8 @@ class OperatorCache:
         self._pods: dict[str, PodView] = {}
         self._pods_by_node: dict[str, dict[str, PodView]] = {}
         self._objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
-        self._daemon_sets: dict[str, str] = {}
+        self._daemon_sets: dict[str, RevisionSet] = {}
+        self._agent = ANY_AGENT
         self._invalid: dict[tuple[str, str], Invalid] = {}
         self.readings: dict[tuple[str, str], GateReading] = {}
         self.refusals: dict[str, str] = {}
@@ -103,6 +130,7 @@ class OperatorCache:
             repairs=tuple(objects["GPURepair"][name] for name in sorted(objects["GPURepair"])),
             pods={node: tuple(pods.values()) for node, pods in self._pods_by_node.items() if pods},
             daemon_sets=dict(self._daemon_sets),
+            agent=self._agent[1],
             readings=dict(self.readings),
             refusals=dict(self.refusals),
             invalid=tuple(self._invalid.values()),
@@ -112,6 +140,12 @@ class OperatorCache:
     def find(self, kind: str, name: str) -> Any:
         """An object of ours, or None."""
         return self._objects[kind].get(name)
+
+    def forget(self, kind: str, name: str, version: str) -> None:
+        """The server does not have it any more: the answer to an earlier write may have come after its deletion."""
+        known = self._nodes.get(name) if kind == "Node" else self._objects[kind].get(name)
+        if known is not None and _version(known) == version:
+            self._delete(kind, name)
 
     def _put(self, obj: object) -> None:
         if isinstance(obj, Invalid):
@@ -128,16 +162,26 @@ class OperatorCache:
         elif isinstance(obj, Ended):
             self._forget_pod(obj.key)
         elif isinstance(obj, _DaemonSet):
-            if STACK_LABEL in obj.metadata.labels and obj.metadata.namespace == self._namespace:
-                self._daemon_sets[obj.metadata.name] = obj.metadata.uid
+            self._put_daemon_set(obj)
         else:
             self._put_ours(obj)
+
+    def _put_daemon_set(self, obj: _DaemonSet) -> None:
+        metadata = obj.metadata
+        if metadata.namespace != self._namespace:
+            return
+        if STACK_LABEL in metadata.labels:
+            self._daemon_sets[metadata.name] = RevisionSet(metadata.uid, metadata.labels[STACK_LABEL])
+        elif is_agent(metadata.labels):
+            template = obj.spec.get("template") or {}
+            labels = (template.get("metadata") or {}).get("labels") or {}
+            self._agent = metadata.name, AgentTemplate(labels, template.get("spec") or {})
 
     def _put_ours(self, obj: Any) -> None:
         kind, name = type(obj).__name__, obj.metadata.name
         self._invalid.pop((kind, name), None)
         known = self._objects[kind].get(name)
-        if known is None or _is_newer(obj.metadata.resource_version, known.metadata):
+        if _is_newer(obj.metadata.resource_version, known):
             self._objects[kind][name] = obj
 
     def _forget_pod(self, key: str) -> None:
@@ -155,14 +199,19 @@ class OperatorCache:
             namespace, _, name = key.rpartition("/")
             if namespace == self._namespace:
                 self._daemon_sets.pop(name, None)
+                self._agent = ANY_AGENT if self._agent[0] == name else self._agent
         elif kind in self._objects:
             self._objects[kind].pop(key, None)
             self._invalid.pop((kind, key), None)
 
 
-def _is_newer(version: str, known: NodeView | ObjectMeta | None) -> bool:
+def _version(known: Any) -> str:
+    return str(known.version if isinstance(known, NodeView) else known.metadata.resource_version)
+
+
+def _is_newer(version: str, known: Any) -> bool:
     """Versions are numbers that grow; where one is not, the newer message counts."""
     if known is None:
         return True
-    old = known.version if isinstance(known, NodeView) else known.resource_version
+    old = _version(known)
     return not (version.isdigit() and old.isdigit()) or int(version) >= int(old)

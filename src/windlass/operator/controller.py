@@ -1,6 +1,6 @@
 """The operator's loop: informers, lease, decisions, writes.
 
-`cli.operator` runs it in a cluster, `embedded.operator_thread` in `windlass up`. A replica leads by its own lease;
+`cli.operator` runs it in a cluster, `operator.embedded_thread` in `windlass up`. A replica leads by its own lease;
 whatever it was doing when it dies, the next one decides on the objects as they are.
 """
 
@@ -26,8 +26,8 @@ from windlass.model.times import parse_timestamp
 from windlass.operator.apply import Applier
 from windlass.operator.cache import OperatorCache, decode_observed
 from windlass.operator.decide import decide
+from windlass.operator.gate_readings import ask, fill_query
 from windlass.operator.observed import Observed
-from windlass.operator.prometheus import ask, fill_query
 from windlass.operator.resources import WATCHED_BY_OPERATOR
 from windlass.operator.writes import CallTicketHook, Decision, EvictPods, Write
 from windlass.scheduler.health_server import HealthServer
@@ -125,13 +125,18 @@ class Operator:
 
     async def _decide_while_leading(self) -> None:
         failures = 0
+        before: tuple[Write, ...] = ()
+        self._decided_at = time.monotonic()  # a replica that waited for the lease for hours is not stuck
         while self._may_write() or self._options.shadow:
             self._changed.clear()
             now = int(time.time())
             decision = decide(self.cache.observed(), now)
             self._decided_at = time.monotonic()
             done = await self._carry_out(decision)
-            failures = failures + 1 if done < len(decision.writes) else 0
+            # What is decided once more has had no effect: something else holds it, and haste would not help.
+            is_in_vain = bool(decision.writes) and decision.writes == before
+            failures = failures + 1 if done < len(decision.writes) or is_in_vain else 0
+            before = decision.writes
             await self._read_gates(decision, now)
             if failures:
                 await asyncio.sleep(min(MAX_FAILURE_PAUSE, BATCH_SECONDS * 2**failures))

@@ -15,15 +15,16 @@ import msgspec
 
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL
+from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL
 from windlass.operator.decide import decide
-from windlass.operator.decide.owners import DRIVER_COMPONENT, is_our_driver_pod
+from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.decide.owners import DRIVER_COMPONENT, is_agent_pod, is_our_driver_pod
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.base import Metadata
-from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus
+from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Gate, has_ratio
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import NodeView, Observed, PodView
+from windlass.operator.observed import GateReading, NodeView, Observed, PodView, RevisionSet
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CreateObject,
@@ -71,12 +72,13 @@ class _Player:
         self.now, self._node_seconds = now, node_seconds
         self._nodes = dict(observed.nodes)
         pods = (pod for pods in observed.pods.values() for pod in pods)
-        self._pods = {pod.key: pod for pod in pods if not is_our_driver_pod(pod)}  # these are played
+        # Those of drivers and agents are played.
+        self._pods = {pod.key: pod for pod in pods if not is_our_driver_pod(pod) and not is_agent_pod(pod)}
         self._gpu_nodes = dict(observed.gpu_nodes)
         self._stacks = {stack.name: stack for stack in observed.stacks}
         self._changes = {change.name: change for change in observed.changes if change.is_final}
         self._repairs = observed.repairs
-        self._daemon_sets = dict(observed.daemon_sets)
+        self._daemon_sets, self._agent = dict(observed.daemon_sets), observed.agent
         self._gpus = {name: node.gpu_allocatable for name, node in observed.nodes.items()}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
@@ -87,7 +89,8 @@ class _Player:
         self._run(lambda: self._all_ready(change.spec.stack), SETTLE_SECONDS)
         not_ready = tuple(sorted(name for name in self._names(change.spec.stack) if not self._is_ready(name)))
         began = self.now
-        spec = msgspec.structs.replace(change.spec, gates=(), command=None, paused=False)
+        gates = tuple(Gate(name=gate.name, query="1", max_ratio=2.0) for gate in change.spec.gates if has_ratio(gate))
+        spec = msgspec.structs.replace(change.spec, gates=gates, fault_rate=None, command=None, paused=False)
         metadata = Metadata(name=change.name, uid=f"forecast-{change.name}", resource_version="1", generation=1)
         self._changes[change.name] = FleetChange(metadata=metadata, spec=spec, status=FleetChangeStatus())
         self._run(lambda: self._changes[change.name].is_final, LONGEST_SECONDS)
@@ -128,6 +131,8 @@ class _Player:
             driver = _driver_pod(node)
             if driver is not None:
                 pods.setdefault(node.name, []).append(driver)
+            if AGENT_REVISION_LABEL in node.labels:
+                pods.setdefault(node.name, []).append(_agent_pod(node))
         return Observed(
             stacks=tuple(self._stacks.values()),
             nodes=self._nodes,
@@ -136,7 +141,19 @@ class _Player:
             repairs=self._repairs,
             pods={name: tuple(found) for name, found in pods.items()},
             daemon_sets=self._daemon_sets,
+            agent=self._agent,
+            readings=self._readings(),
         )
+
+    def _readings(self) -> dict[tuple[str, str], GateReading]:
+        """The same value on every node: gates pass where so few nodes can show anything at all."""
+        same = GateReading(self.now, dict.fromkeys(self._nodes, 1.0))
+        return {
+            (change.name, gate.name): same
+            for change in self._changes.values()
+            if not change.is_final
+            for gate in change.spec.gates
+        }
 
     def _apply(self, write: Write) -> None:
         match write:
@@ -155,8 +172,8 @@ class _Player:
                 self._nodes[name] = msgspec.structs.replace(self._nodes[name], gpu_ready_condition=status)
             case EvictPods(pods, _):
                 self._evict([key for key, _ in pods])
-            case ApplyDaemonSet(name, _):
-                self._daemon_sets[name] = name
+            case ApplyDaemonSet(name, body):
+                self._daemon_sets[name] = RevisionSet(name, body["metadata"]["labels"][STACK_LABEL])
             case _:
                 pass  # repairs are not part of the question
 
@@ -169,7 +186,7 @@ class _Player:
             annotations=_merged(node.annotations, write.annotations),
             taints=node.taints if write.taints is None else write.taints,
         )
-        if write.labels.keys() & {DRIVER_REVISION_LABEL, MIG_CONFIG_LABEL}:
+        if write.labels.keys() & {DRIVER_REVISION_LABEL, MIG_CONFIG_LABEL, AGENT_REVISION_LABEL}:
             self._reload(write.name, labels)
 
     def _reload(self, name: str, labels: dict[str, str]) -> None:
@@ -225,6 +242,12 @@ def _driver_pod(node: NodeView) -> PodView | None:
     is_up = node.labels.get(DRIVER_VERSION_LABEL) == revision
     key = f"windlass-node/driver-{node.name}"
     return PodView(key=key, node=node.name, labels=labels, owner_kind="DaemonSet", is_ready=is_up)
+
+
+def _agent_pod(node: NodeView) -> PodView:
+    labels = {APP_NAME_LABEL: "windlass", APP_COMPONENT_LABEL: "node"}
+    labels[AGENT_REVISION_LABEL] = node.labels[AGENT_REVISION_LABEL]
+    return PodView(key=f"windlass-node/agent-{node.name}", node=node.name, labels=labels, owner_kind="DaemonSet")
 
 
 def _merged(known: dict[str, str], changes: dict[str, str | None]) -> dict[str, str]:

@@ -8,6 +8,7 @@ and pods are decoded into structs of their own, since the operator reads other f
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import msgspec
 
@@ -35,7 +36,7 @@ from windlass.node.operator_link import (
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_repair import GPURepair
-from windlass.operator.kinds.gpu_stack import GPUStack
+from windlass.operator.kinds.gpu_stack import GPUStack, GPUStackStatus
 
 _FINISHED = ("Succeeded", "Failed")
 
@@ -127,10 +128,15 @@ class _SchedulingGroup(KubeStruct, frozen=True):
     pod_group_name: str = ""
 
 
+class _ResourceClaim(KubeStruct, frozen=True):
+    name: str = ""
+
+
 class _PodSpec(KubeStruct, frozen=True):
     node_name: str = ""
     containers: tuple[Container, ...] = ()
     init_containers: tuple[Container, ...] = ()
+    resource_claims: tuple[_ResourceClaim, ...] = ()
     scheduling_group: _SchedulingGroup | None = None
 
 
@@ -157,6 +163,8 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     labels: dict[str, str] = {}
     gpus: int = 0
     """GPUs, shares and MIG instances that it asks for."""
+    has_claims: bool = False
+    """Whether it has resource claims, which may be GPUs: the operator does not read what they hold."""
     devices: frozenset[int] = frozenset()
     """Indices of the GPUs that it holds; empty where the node's agent has not said."""
     owner_kind: str = ""
@@ -171,7 +179,7 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def holds_gpus(self) -> bool:
         """Whether it has to leave before its GPUs can be touched; agents and drivers themselves don't count."""
-        return self.gpus > 0 and self.owner_kind != "DaemonSet"
+        return (self.gpus > 0 or bool(self.devices) or self.has_claims) and self.owner_kind != "DaemonSet"
 
 
 class GateReading(msgspec.Struct, frozen=True):
@@ -191,6 +199,25 @@ class Invalid(msgspec.Struct, frozen=True):
     version: str
     message: str
     phase: str = ""
+    generation: int = 0
+    status: GPUStackStatus = GPUStackStatus()
+    """Of a stack: what was written of it before."""
+
+
+class AgentTemplate(msgspec.Struct, frozen=True):
+    """The node agent as it is installed."""
+
+    labels: dict[str, str]
+    """Of its pods."""
+    pod: dict[str, Any]
+    """Their spec."""
+
+
+class RevisionSet(msgspec.Struct, frozen=True):
+    """A DaemonSet of driver containers or of a version of the agent."""
+
+    uid: str
+    stack: str
 
 
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
@@ -201,8 +228,9 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     repairs: tuple[GPURepair, ...] = ()
     pods: Mapping[str, tuple[PodView, ...]] = {}
     """By node."""
-    daemon_sets: Mapping[str, str] = {}
-    """Name → uid of the driver DaemonSets that the operator has made."""
+    daemon_sets: Mapping[str, RevisionSet] = {}
+    """By name: those that the operator has made."""
+    agent: AgentTemplate | None = None
     readings: Mapping[tuple[str, str], GateReading] = {}
     """By change and gate."""
     refusals: Mapping[str, str] = {}
@@ -252,7 +280,8 @@ def pod_view(pod: PodObject) -> PodView | None:
         uid=metadata.uid,
         node=pod.spec.node_name,
         labels=metadata.labels,
-        gpus=sum(_gpus(container.resources.limits) for container in pod.spec.containers),
+        gpus=_gpus_of(pod.spec),
+        has_claims=bool(pod.spec.resource_claims),
         devices=frozenset(int(part) for part in devices.split(",") if part.isdigit()),
         owner_kind=owner.kind if owner is not None else "",
         gang=_gang(pod),
@@ -276,6 +305,12 @@ def _gang(pod: PodObject) -> str:
         if owner.controller and kind in GANG_KINDS | GANG_IF_QUEUED_KINDS:
             return f"{metadata.namespace}/{owner.uid}"
     return ""
+
+
+def _gpus_of(spec: _PodSpec) -> int:
+    """The most that it may hold at once; init containers may be sidecars, which stay."""
+    containers = sum(_gpus(container.resources.limits) for container in spec.containers)
+    return max(containers, *(_gpus(container.resources.limits) for container in spec.init_containers), 0)
 
 
 def _gpus(amounts: Mapping[str, RawQuantity]) -> int:

@@ -49,7 +49,7 @@ class _Answer(msgspec.Struct, rename="camel"):
 
 
 class Prometheus:
-    def __init__(self, url: str, token: str = "") -> None:
+    def __init__(self, url: str, token: str = "", timeout: float = TIMEOUT_SECONDS) -> None:
         """`url` may contain user and password. Raises an `InputError` for what is no http(s) URL."""
         parts = urllib.parse.urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -58,6 +58,7 @@ class Prometheus:
             )
         host = parts.hostname if ":" not in parts.hostname else f"[{parts.hostname}]"
         self.url = f"{parts.scheme}://{host}{f':{parts.port}' if parts.port else ''}{parts.path.rstrip('/')}"
+        self._timeout = timeout
         self._headers = {"Accept": "application/json"}
         if token:
             self._headers["Authorization"] = f"Bearer {token}"
@@ -81,7 +82,7 @@ class Prometheus:
         body = urllib.parse.urlencode(fields).encode()
         request = urllib.request.Request(f"{self.url}/api/v1/{path}", body, self._headers)
         try:
-            with urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS) as answer:
+            with urllib.request.urlopen(request, timeout=self._timeout) as answer:
                 return self._results(answer.read(), kind)
         except urllib.error.HTTPError as error:
             raise ClusterUnreachable(f"{self.url} refused a query: {_reason(error)}") from None

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from windlass.diagnose import gpu_stack, nodes
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.operator_nodes import node_notes
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.digits import is_digits
@@ -65,6 +66,7 @@ def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
         if finding.code not in ("NODE_UNSCHEDULABLE",)
     ]
     found += _validated(node)
+    found += _operator_notes(evidence, node)
     return [*(found or [Symptom("node", OK, node.name, _summary(node))]), *_container_gpus(evidence, node)]
 
 
@@ -152,6 +154,12 @@ def _is_cpu_only(value: object) -> bool:
         return not nodes.device_requests(pod_requests(value))
     except InputError:
         return False
+
+
+def _operator_notes(evidence: Evidence, node: Node) -> Iterator[Symptom]:
+    for note in node_notes(evidence, node.name):
+        cause = "the operator works on it, or waits for a person"
+        yield Symptom("operator", WARNING, node.name, note, cause, f"windlass stack explain {node.name}")
 
 
 def _validated(node: Node) -> Iterator[Symptom]:

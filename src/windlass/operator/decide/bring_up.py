@@ -10,7 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION
+from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION
 from windlass.model.node import Taint
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.owners import step_owners
@@ -155,11 +155,16 @@ def _devices(pool: Pool, node: NodeView, held: frozenset[int]) -> tuple[DeviceSt
 
 
 def _choose_revisions(pool: Pool, facts: NodeFacts) -> None:
-    """Labels that choose what the node runs, where nothing has chosen yet; `decide.change_nodes` moves them."""
+    """Labels that choose what the node runs, where nothing has chosen yet; `decide.change_nodes` moves them. Only on
+    a node that is closed and empty: whatever obeys the label exchanges the driver under pods."""
     node = facts.node
+    if not node.has_taint(pool.stack.spec.not_ready_taint) or pool.holders(node.name):
+        return
     wanted = wanted_driver(facts)
     if wanted and DRIVER_REVISION_LABEL not in node.labels:
         pool.patch(node.name).labels[DRIVER_REVISION_LABEL] = wanted
+    if pool.current.agent and AGENT_REVISION_LABEL not in node.labels:
+        pool.patch(node.name).labels[AGENT_REVISION_LABEL] = pool.current.agent
     if pool.current.mig and MIG_CONFIG_LABEL not in node.labels:
         pool.patch(node.name).labels[MIG_CONFIG_LABEL] = pool.current.mig
 

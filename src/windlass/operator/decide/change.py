@@ -11,7 +11,7 @@ import msgspec
 
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide import components
-from windlass.operator.decide.change_nodes import turn_back
+from windlass.operator.decide.change_nodes import joined_record, turn_back
 from windlass.operator.decide.change_run import ChangeRun, changed_nodes, draft, is_used
 from windlass.operator.decide.change_verdicts import verdicts
 from windlass.operator.decide.change_waves import take, target
@@ -46,6 +46,7 @@ def _obey(run: ChangeRun) -> bool:
     why = f"{command.verb}{by}" + (f": {command.reason}" if command.reason else "")
     has_begun = status.from_ is not None
     if command.verb == "Promote" and status.phase in ("Baking", "Held") and has_begun:
+        run.status = msgspec.structs.replace(run.status, promoted=status.wave + 1)
         _next_wave(run, why)
     elif command.verb == "Abort" and not run.change.is_final:
         if has_begun:
@@ -55,17 +56,25 @@ def _obey(run: ChangeRun) -> bool:
     elif command.verb == "Rollback" and _may_roll_back(run):
         run.put("RollingBack", Reason.AwaitingPerson, why)
     elif command.verb == "Retry" and status.phase in ("Refused", "RolledBack", "Aborted", "Failed"):
-        for name, record in run.records.items():
-            if record.result and record.result != "Done":
-                draft(run, name, None)
-        run.status = FleetChangeStatus(last_command=command.id, observed_generation=status.observed_generation)
-        run.put("Pending", Reason.Changing, why)
+        _begin_again(run, command.id, why)
     else:
         if run.change.is_final:
             words = f"{why} is not possible: the change has ended, and its nodes have been changed since"
             run.status = msgspec.structs.replace(run.status, message=words)
         return False
     return True
+
+
+def _begin_again(run: ChangeRun, command: str, why: str) -> None:
+    """When the records of what failed are gone, as the server has it: they would end the change once more."""
+    stale = [name for name, record in run.records.items() if record.result and record.result != "Done"]
+    for name in stale:
+        draft(run, name, None)
+    if stale:
+        run.status = run.change.status
+        return
+    run.status = FleetChangeStatus(last_command=command, observed_generation=run.change.metadata.generation)
+    run.put("Pending", Reason.Changing, why)
 
 
 def _may_roll_back(run: ChangeRun) -> bool:
@@ -75,7 +84,8 @@ def _may_roll_back(run: ChangeRun) -> bool:
         return False
     if not run.change.is_final:
         return True
-    is_last = set(changed_nodes(run)) <= run.records.keys()
+    records = (run.pool.statuses[name].change for name in changed_nodes(run))
+    is_last = all(record is None or record.uid == run.change.metadata.uid for record in records)
     return is_last and not any(other.is_unfinished for other in run.pool.changes)
 
 
@@ -142,7 +152,7 @@ def _progressing(run: ChangeRun) -> None:
 
 def _has_failed(run: ChangeRun) -> bool:
     """Nodes that did not come up, and gates that fail early, end the wave at once."""
-    failed = [name for name, record in run.records.items() if record.failed]
+    failed = [name for name, record in run.records.items() if record.failed and record.wave >= run.status.promoted]
     whole = len(run.pool.nodes)
     allowed = 0 if run.status.wave == 0 else node_count(run.change.spec.max_failed, whole, round_up=False)
     if len(failed) > allowed:
@@ -174,7 +184,7 @@ def _judge(run: ChangeRun) -> None:
 
 def _bake(run: ChangeRun) -> None:
     run.status = msgspec.structs.replace(run.status, bake_since=format_timestamp(run.pool.now), gates=())
-    wave = run.waves[run.status.wave]
+    wave = run.wave
     words = f"wave {run.status.wave + 1} of {len(run.waves)} is watched for {wave.bake}"
     run.put("Baking", Reason.Baking, words, seconds_of(wave.bake))
 
@@ -183,7 +193,7 @@ def _baking(run: ChangeRun) -> None:
     run.pool.gates_due.append(run.change.name)
     if _has_failed(run):
         return
-    ends = parse_timestamp(run.status.bake_since) + seconds_of(run.waves[run.status.wave].bake)
+    ends = parse_timestamp(run.status.bake_since) + seconds_of(run.wave.bake)
     if run.pool.now < ends:
         run.pool.wake(ends)
         return
@@ -230,6 +240,9 @@ def _rolling_back(run: ChangeRun) -> None:
     if components.current_value(pool.current, status.component) == status.to:
         pool.current = components.with_current(pool.current, status.component, status.from_ or "")
         return
+    for name in changed_nodes(run):
+        if pool.statuses[name].change is None and pool.budget.take(name):
+            draft(run, name, joined_record(pool, run.change))
     for name, record in run.records.items():
         if record.want == record.previous or record.result == "Blocked":
             continue
@@ -237,6 +250,7 @@ def _rolling_back(run: ChangeRun) -> None:
             draft(run, name, turn_back(pool, record, run.change, failed=False, why=status.message))
     left = [name for name, record in run.records.items() if not record.result or record.want != record.previous]
     left = [name for name in left if run.records[name].result != "Blocked"]
+    left += [name for name in changed_nodes(run) if pool.statuses[name].change is None]
     stuck = [name for name, record in run.records.items() if record.result == "Failed"]
     if left:
         run.put("RollingBack", status.reason, status.message)

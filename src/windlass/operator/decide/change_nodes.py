@@ -29,9 +29,26 @@ def new_record(pool: Pool, change: FleetChange, name: str) -> NodeChange:
     return NodeChange(
         change=change.name,
         uid=change.metadata.uid,
+        component=change.status.component,
         wave=change.status.wave,
         want=change.status.to,
         previous=components.chosen(pool.nodes[name], change.status.component) or (change.status.from_ or ""),
+        since=format_timestamp(pool.now),
+        deadline=format_timestamp(pool.now + seconds_of(change.spec.drain.timeout)),
+        reason=Reason.Draining,
+    )
+
+
+def joined_record(pool: Pool, change: FleetChange) -> NodeChange:
+    """Of a node that came with the new value after the change had ended: it goes back with the others."""
+    old = change.status.from_ or ""
+    return NodeChange(
+        change=change.name,
+        uid=change.metadata.uid,
+        component=change.status.component,
+        wave=change.status.wave,
+        want=old,
+        previous=old,
         since=format_timestamp(pool.now),
         deadline=format_timestamp(pool.now + seconds_of(change.spec.drain.timeout)),
         reason=Reason.Draining,
@@ -53,7 +70,7 @@ def turn_back(pool: Pool, record: NodeChange, change: FleetChange | None, *, fai
     )
 
 
-def drive_node(pool: Pool, name: str, change: FleetChange | None, component: str) -> None:
+def drive_node(pool: Pool, name: str, change: FleetChange | None) -> None:
     """One step of a node whose record is open."""
     record = pool.statuses[name].change
     if record is None or record.result:
@@ -62,8 +79,8 @@ def drive_node(pool: Pool, name: str, change: FleetChange | None, component: str
     if not node.has_taint(CHANGE_TAINT):
         pool.patch(name).taints[CHANGE_TAINT] = Taint(key=CHANGE_TAINT, effect="NoSchedule", value=record.change)
         return
-    if components.chosen(node, component) != record.want:
-        _drain_and_choose(pool, name, record, change, component)
+    if components.chosen(node, record.component) != record.want:
+        _drain_and_choose(pool, name, record, change)
     elif is_up(pool.statuses[name].steps) and node.is_ready:
         result = "RolledBack" if record.want == record.previous else "Done"
         _put(pool, name, record, result=result, reason=Reason.Done, message="")
@@ -80,12 +97,13 @@ def clean_taint(pool: Pool, name: str) -> None:
         pool.patch(name).taints[CHANGE_TAINT] = None
 
 
-def _drain_and_choose(pool: Pool, name: str, record: NodeChange, change: FleetChange | None, component: str) -> None:
+def _drain_and_choose(pool: Pool, name: str, record: NodeChange, change: FleetChange | None) -> None:
     rules = change.spec.drain if change is not None else Drain()
-    drained = drain(pool, name, pool.holders(name), record.since, rules.wait, f"change {record.change}")
+    holders = [] if record.component in components.KEEPS_PODS else pool.holders(name)
+    drained = drain(pool, name, holders, record.since, rules.wait, f"change {record.change}")
     if drained.is_done:
         seconds = seconds_of(change.spec.node_timeout) if change is not None else DEFAULT_NODE_SECONDS
-        components.choose(pool.patch(name), component, record.want)
+        components.choose(pool.patch(name), record.component, record.want)
         if record.reason != Reason.Changing:
             deadline = format_timestamp(pool.now + seconds)
             pool.wake(deadline)

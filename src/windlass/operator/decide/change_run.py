@@ -12,9 +12,13 @@ import msgspec
 from windlass.model.times import format_timestamp
 from windlass.operator.decide import components
 from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, wait_for
+from windlass.operator.kinds.base import node_count
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Wave
 from windlass.operator.kinds.gpu_node import NodeChange
 from windlass.operator.kinds.reasons import Reason
+
+CONTROL_PERCENT = 10
+"""Nodes that stay on the old value as long as gates compare with it; at least one."""
 
 
 @dataclass
@@ -37,7 +41,20 @@ class ChangeRun:
 
     @property
     def waves(self) -> tuple[Wave, ...]:
-        return self.change.spec.waves
+        """As the spec has them. Where a gate compares with control nodes, the last wave is two: some nodes stay on
+        the old value until its gates have passed, and are changed after that."""
+        waves, whole = self.change.spec.waves, len(self.pool.nodes)
+        counts = [node_count(wave.nodes, whole, round_up=True) for wave in waves]
+        if not self.change.spec.has_ratios or counts[-1] < whole or whole < 2:
+            return waves
+        most = whole - max(1, whole * CONTROL_PERCENT // 100)
+        compared = (Wave(nodes=min(count, most), bake=wave.bake) for count, wave in zip(counts, waves, strict=True))
+        return (*compared, waves[-1])
+
+    @property
+    def wave(self) -> Wave:
+        """The one that the change is in; the last one, if a person has taken some away meanwhile."""
+        return self.waves[min(self.status.wave, len(self.waves) - 1)]
 
     def put(self, phase: str, reason: str, message: str, seconds: int = RENEWED_WAIT_SECONDS) -> None:
         """Moves the draft; time and deadline stay as long as phase and reason do."""

@@ -22,24 +22,32 @@ def verdicts(
     records: Mapping[str, NodeChange],
     changed: Sequence[str],
 ) -> Iterator[Verdict]:
-    ours = tuple(name for name in changed if name in records)
+    ours = tuple(changed)
     control = tuple(
         name for name in pool.nodes if name not in records and name not in changed and not pool.why_unavailable(name)
     )
     since = parse_timestamp(status.bake_since)
     compared = Compared(ours, control, (pool.now - since) / 3600 if since else 0.0)
-    faults = {name: record.faults for name, record in records.items() if record.faults}
+    judged = {name: record for name, record in records.items() if record.wave >= status.promoted}
+    faults = {name: record.faults for name, record in judged.items() if record.faults}
     faults |= {name: tuple(fault.fault for fault in pool.nodes[name].faults) for name in control}
     for repair in pool.repairs:
         if since and parse_timestamp(repair.status.opened) >= since and repair.spec.node in control:
             faults.setdefault(repair.spec.node, (repair.spec.fault,))
-    under_way = tuple(name for name, record in records.items() if not record.result and record.faults)
+    under_way = tuple(name for name, record in judged.items() if not record.result and record.faults)
     with_faults = Compared((*ours, *under_way), control, compared.hours)
     silent = [name for name in ours if not pool.nodes[name].is_ready]
-    yield judge_faults(with_faults, faults, silent, change.spec.max_faults)
+    yield judge_faults(with_faults, faults, silent, change.spec.max_faults, change.spec.fault_rate)
     if status.phase in ("Baking", "Held"):
         for gate in change.spec.gates:
             reading = pool.observed.readings.get((change.name, gate.name))
             if reading is not None and reading.at < since:
                 reading = None  # of an earlier wave
-            yield judge(gate, reading, compared, pool.now)
+            yield judge(gate, reading, compared if control else _last_compared(compared, records, status), pool.now)
+
+
+def _last_compared(compared: Compared, records: Mapping[str, NodeChange], status: FleetChangeStatus) -> Compared:
+    """Where no node is left on the old value: those of this wave, beside those that have passed in earlier ones."""
+    last = tuple(name for name in compared.changed if name in records and records[name].wave == status.wave)
+    earlier = tuple(name for name in compared.changed if name not in last)
+    return Compared(last, earlier, compared.hours, "earlier changed")

@@ -18,7 +18,7 @@ from windlass.operator.kinds.reasons import Reason
 
 def target(run: ChangeRun) -> int:
     """How many nodes have the new value at the end of this wave; never more than can be had."""
-    wanted = node_count(run.waves[run.status.wave].nodes, len(run.pool.nodes), round_up=True)
+    wanted = node_count(run.wave.nodes, len(run.pool.nodes), round_up=True)
     used = [name for name, record in run.records.items() if is_used(record)]
     return min(max(1, wanted), len(changed_nodes(run)) + len(used) + len(candidates(run)))
 

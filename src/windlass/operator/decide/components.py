@@ -5,15 +5,23 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL
+from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL
+from windlass.operator.decide.agent_daemon_set import leaves_out_revisions
 from windlass.operator.decide.owners import other_owner
 from windlass.operator.decide.pool import NodePatch, Pool
 from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.gpu_stack import Current
 from windlass.operator.observed import NodeView
 
-LABELS = {"driver": DRIVER_REVISION_LABEL, "mig": MIG_CONFIG_LABEL}
+COMPONENTS_OF_STACK = ("driver", "mig")
+"""What a stack's spec can ask for."""
+LABELS = {"driver": DRIVER_REVISION_LABEL, "mig": MIG_CONFIG_LABEL, "agent": AGENT_REVISION_LABEL}
+KEEPS_PODS = frozenset({"agent"})
+"""Components that are exchanged beside running pods: the kubelet keeps what it has allocated. New pods must not be
+bound meanwhile, since nothing is allocatable: the taint is there, and nobody is evicted."""
 
 
 def chosen(node: NodeView, component: str) -> str:
@@ -29,17 +37,17 @@ def choose(patch: NodePatch, component: str, value: str) -> None:
 
 
 def current_value(current: Current, component: str) -> str:
-    return current.driver if component == "driver" else current.mig
+    return str(getattr(current, component))
 
 
 def with_current(current: Current, component: str, value: str) -> Current:
-    if component == "driver":
-        return Current(driver=value, mig=current.mig)
-    return Current(driver=current.driver, mig=value)
+    return msgspec.structs.replace(current, **{component: value})
 
 
 def why_not_ours(pool: Pool, component: str) -> str:
     """Why the stack's component can't be changed by us; empty if it can."""
+    if component == "agent":
+        return _why_agent_not_ours(pool)
     if component == "driver" and not pool.stack.spec.driver.image:
         return "spec.driver.image of the stack is empty: its driver is not brought by a container"
     for node in pool.nodes.values():
@@ -48,4 +56,14 @@ def why_not_ours(pool: Pool, component: str) -> str:
             return f"{owner.name} brings the driver of {node.name}"
         if component == "driver" and DRIVER_VERSION_LABEL in node.labels and DRIVER_REVISION_LABEL not in node.labels:
             return f"the driver of {node.name} is on its host, and driver containers would stand beside it"
+    return ""
+
+
+def _why_agent_not_ours(pool: Pool) -> str:
+    template = pool.observed.agent
+    if template is None:
+        return f"namespace {pool.observed.namespace} has no DaemonSet of the node agent (windlass install node)"
+    if not leaves_out_revisions(template):
+        words = "the installed node agent would run beside another version: apply `windlass install node` again"
+        return f"{words}, which leaves out nodes with the label {AGENT_REVISION_LABEL}"
     return ""

@@ -1,8 +1,8 @@
 """The DaemonSet of one driver version of one stack, chosen by the label `windlass.dev/driver-revision` of nodes.
 
 One a version, and never changed after it was created: a driver pod that dies anywhere comes back with its own
-version, canary or not. The container is NVIDIA's, run as its operator runs it: `nvidia-driver init`, privileged,
-`/run/nvidia` shared.
+version, canary or not. It has no owner: deleting a stack must not unload drivers under running pods. The container is
+NVIDIA's, run as its operator runs it: `nvidia-driver init`, privileged, `/run/nvidia` shared.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_MANAGED_BY_LABEL, APP_NAME_LABEL, APPS_API_VERSION
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL, OPERATOR_API_VERSION
+from windlass.model.names.windlass import DRIVER_REVISION_LABEL
 from windlass.model.unstructured import Unstructured
 from windlass.operator.decide.owners import DRIVER_COMPONENT
 from windlass.operator.kinds.gpu_stack import GPUStack
@@ -26,8 +26,8 @@ STARTUP_PROBE = {
 
 
 def daemon_set_name(stack: str, version: str) -> str:
-    """Readable and unique: versions may hold characters that names may not."""
-    digest = hashlib.sha256(version.encode()).hexdigest()[:8]
+    """Readable and unique: versions may hold characters that names may not, and long names of stacks are cut."""
+    digest = hashlib.sha256(f"{stack}/{version}".encode()).hexdigest()[:8]
     return f"windlass-driver-{stack[:38].rstrip('-')}-{digest}"
 
 
@@ -38,12 +38,10 @@ def driver_daemon_set(stack: GPUStack, version: str, namespace: str) -> Unstruct
         STACK_LABEL: stack.name,
         DRIVER_REVISION_LABEL: version,
     }
-    owner = {"apiVersion": OPERATOR_API_VERSION, "kind": "GPUStack", "name": stack.name, "uid": stack.metadata.uid}
     metadata = {
         "name": daemon_set_name(stack.name, version),
         "namespace": namespace,
         "labels": {**labels, APP_MANAGED_BY_LABEL: "windlass"},
-        "ownerReferences": [owner],
     }
     template = {"metadata": {"labels": labels}, "spec": _pod(stack, version)}
     spec = {

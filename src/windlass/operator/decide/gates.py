@@ -34,12 +34,18 @@ class Compared(msgspec.Struct, frozen=True):
     changed: tuple[str, ...]
     control: tuple[str, ...]
     hours: float
+    control_word: str = "control"
 
 
 def judge_faults(
-    compared: Compared, faults: Mapping[str, Sequence[str]], silent: Sequence[str], allowed: int
+    compared: Compared,
+    faults: Mapping[str, Sequence[str]],
+    silent: Sequence[str],
+    allowed: int,
+    rate: float | None = None,
 ) -> Verdict:
-    """Faults by node, on changed and control nodes. `silent`: changed nodes whose state is not known."""
+    """Faults by node, on changed and control nodes. `silent`: changed nodes whose state is not known. `rate`: faults
+    per node and hour that so many node hours must be able to show."""
     ill = [node for node in compared.changed if faults.get(node)]
     ill_control = [node for node in compared.control if faults.get(node)]
     counts = (
@@ -56,7 +62,10 @@ def judge_faults(
     if not compared.changed:
         return Verdict(FAULT_GATE, "NoData", "no node has been changed")
     node_hours = len(compared.changed) * compared.hours
-    smallest = f"; {RULE_OF_THREE / node_hours:.2g} faults per node and hour would show" if node_hours else ""
+    effect = RULE_OF_THREE / node_hours if node_hours else math.inf
+    smallest = f"; {effect:.2g} faults per node and hour would show" if node_hours else ""
+    if rate is not None and effect > rate:
+        return Verdict(FAULT_GATE, "Inconclusive", f"faults on {counts}{smallest}, and faultRate is {rate:g}")
     return Verdict(FAULT_GATE, "Pass", f"faults on {counts}{smallest}")
 
 
@@ -72,12 +81,38 @@ def judge(gate: Gate, reading: GateReading | None, compared: Compared, now: int)
     for limit, sign, word in ((gate.max, 1, "above"), (gate.min, -1, "below")):
         if limit is not None and sign * (mean - limit) > 0:
             return Verdict(gate.name, "Fail", f"{mean:.4g} on {len(changed)} changed nodes is {word} {limit:g}")
+    close = _too_close(gate, changed)
+    if close:
+        return Verdict(gate.name, "Inconclusive", close)
     if not ratios:
-        return Verdict(gate.name, "Pass", f"{mean:.4g} on {len(changed)} changed nodes")
-    if not compared.control:
-        return Verdict(gate.name, "Pass", f"{mean:.4g} on {len(changed)} changed nodes; no control node is left")
+        return Verdict(gate.name, "Pass", f"{mean:.4g} on {len(changed)} changed nodes{_spread_words(changed)}")
     control = [reading.values[node] for node in compared.control if node in reading.values]
-    return _judge_ratios(gate.name, changed, control, ratios)
+    return _judge_ratios(gate.name, changed, control, ratios, compared.control_word)
+
+
+def _too_close(gate: Gate, changed: Sequence[float]) -> str:
+    """Whether the mean is nearer to a limit than so many nodes can tell. One node has no spread: its value counts."""
+    mean, effect = sum(changed) / len(changed), _smallest_distance(changed)
+    for limit in (gate.max, gate.min):
+        if limit is not None and abs(limit - mean) < effect:
+            words = f"{mean:.4g} on {len(changed)} changed nodes, the limit is {limit:g}"
+            return f"{words}; smallest difference that shows: {effect:.3g}"
+    return ""
+
+
+def _smallest_distance(values: Sequence[float]) -> float:
+    """Between the mean of these nodes and a limit, by their spread."""
+    if len(values) < 2:
+        return 0.0
+    mean = sum(values) / len(values)
+    variance = sum((value - mean) ** 2 for value in values) / (len(values) - 1)
+    return DETECTION * math.sqrt(variance / len(values))
+
+
+def _spread_words(values: Sequence[float]) -> str:
+    if len(values) < 2:
+        return "; one node shows no spread"
+    return f"; smallest difference that shows: {_smallest_distance(values):.3g}"
 
 
 def _no_data(reading: GateReading | None, compared: Compared, now: int, *, needs_control: bool) -> str:
@@ -90,19 +125,21 @@ def _no_data(reading: GateReading | None, compared: Compared, now: int, *, needs
     missing = [node for node in compared.changed if node not in reading.values]
     if missing or not compared.changed:
         return f"no data of {len(missing)} of {len(compared.changed)} changed nodes: {_names(missing)}"
-    if needs_control and compared.control and not any(node in reading.values for node in compared.control):
-        return f"no data of any of {len(compared.control)} control nodes"
+    if needs_control and not compared.control:
+        return "no node is left to compare with; without a person (windlass change promote) that never passes"
+    if needs_control and not any(node in reading.values for node in compared.control):
+        return f"no data of any of {len(compared.control)} {compared.control_word} nodes"
     return ""
 
 
 def _judge_ratios(
-    name: str, changed: Sequence[float], control: Sequence[float], ratios: Sequence[tuple[float, int]]
+    name: str, changed: Sequence[float], control: Sequence[float], ratios: Sequence[tuple[float, int]], word: str
 ) -> Verdict:
     mean, base = sum(changed) / len(changed), sum(control) / len(control)
     if base <= 0:
-        return Verdict(name, "Inconclusive", f"the mean of {len(control)} control nodes is {base:.4g}: no ratio")
+        return Verdict(name, "Inconclusive", f"the mean of {len(control)} {word} nodes is {base:.4g}: no ratio")
     effect = _smallest_effect(changed, control) / base
-    shown = f"{mean:.4g} on {len(changed)} changed, {base:.4g} on {len(control)} control nodes"
+    shown = f"{mean:.4g} on {len(changed)} changed, {base:.4g} on {len(control)} {word} nodes"
     smallest = f"smallest effect that shows: {effect:.1%}" if math.isfinite(effect) else "one node shows no effect"
     for limit, sign in ratios:
         if sign * (mean / base - limit) > 0:

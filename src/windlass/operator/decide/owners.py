@@ -5,6 +5,7 @@ Known by labels that these products write, and by their pods; `decide.steps` ask
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import NamedTuple
 
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
@@ -46,7 +47,11 @@ def is_our_driver_pod(pod: PodView) -> bool:
 
 
 def is_agent_pod(pod: PodView) -> bool:
-    return pod.labels.get(APP_NAME_LABEL) == "windlass" and pod.labels.get(APP_COMPONENT_LABEL) == "node"
+    return is_agent(pod.labels)
+
+
+def is_agent(labels: Mapping[str, str]) -> bool:
+    return labels.get(APP_NAME_LABEL) == "windlass" and labels.get(APP_COMPONENT_LABEL) == "node"
 
 
 class Owner(NamedTuple):

@@ -15,7 +15,7 @@ from windlass.model.names.windlass import NODE_REQUEST_ANNOTATION, REPAIR_TAINT
 from windlass.model.node import Taint
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.node.operator_link import NodeRequest
-from windlass.operator.decide.drain import drain
+from windlass.operator.decide.drain import Drained, drain
 from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, takes_node, wait_for
 from windlass.operator.kinds.base import node_count, seconds_of
 from windlass.operator.kinds.gpu_repair import WHOLE_NODE, Attempt, GPURepair, GPURepairStatus, Ticket
@@ -93,6 +93,8 @@ class RepairRun:
 
 def advance_repair(pool: Pool, repair: GPURepair, breaker: str) -> GPURepairStatus:
     """The new status. Requests to the node, taints and evictions are drafted in the pool."""
+    if not repair.is_open:
+        return repair.status
     status = msgspec.structs.replace(repair.status, observed_generation=repair.metadata.generation)
     if not status.opened:
         now = format_timestamp(pool.now)
@@ -205,6 +207,10 @@ def _draining(run: RepairRun) -> None:
     drained = drain(
         run.pool, run.node.name, _holders(run), run.status.since, rules.drain_wait, f"repair {run.repair.name}"
     )
+    silent = _silent_holders(run)
+    if drained.is_done and silent:
+        words = f"the node's agent has not said which GPUs {', '.join(silent[:3])} hold"
+        drained = Drained(False, Reason.DrainBlocked, words)
     if not drained.is_done:
         if run.pool.is_past(run.status.deadline):
             _ticket(run, f"the drain is blocked: {drained.message}")
@@ -225,11 +231,17 @@ def _draining(run: RepairRun) -> None:
 
 
 def _holders(run: RepairRun) -> list[PodView]:
-    """Pods on the device; all of the node for a reboot, or where the agent has not said which GPUs a pod holds."""
+    """Pods on the device; all of the node for a reboot."""
     holders = run.pool.holders(run.node.name)
     if takes_node(run.repair) or run.status.rung == "reboot" or run.repair.spec.device == WHOLE_NODE:
         return holders
     return [pod for pod in holders if run.repair.spec.device in pod.devices]
+
+
+def _silent_holders(run: RepairRun) -> list[str]:
+    """Pods that may hold the device: they are waited for, and not evicted, since they may well hold another."""
+    evicted = {pod.key for pod in _holders(run)}
+    return [pod.key for pod in run.pool.holders(run.node.name) if not pod.devices and pod.key not in evicted]
 
 
 def _resetting(run: RepairRun) -> None:
@@ -307,10 +319,6 @@ def _ticketed(run: RepairRun) -> None:
         run.pool.writes.append(CallTicketHook(run.repair.name, run.repair.metadata.uid, url, evidence))
 
 
-def _stay(run: RepairRun) -> None:
-    """It is over."""
-
-
 def _held(run: RepairRun) -> None:
     run.put("Held", run.status.reason, run.status.message)
 
@@ -364,5 +372,4 @@ _PHASES = {
     "Validating": _validating,
     "Ticket": _ticketed,
     "Held": _held,
-    "Returned": _stay,
 }

@@ -19,6 +19,7 @@ from windlass.model.names.nvidia import (
     MIG_CONFIG_STATE_LABEL,
 )
 from windlass.model.names.windlass import (
+    AGENT_REVISION_LABEL,
     CONTAINER_GPUS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
     DRIVER_REVISION_LABEL,
@@ -116,6 +117,9 @@ def _container_driver(facts: NodeFacts, wanted: str, version: str) -> Found:
     if others:
         what = ", ".join(sorted(pod.labels.get(DRIVER_REVISION_LABEL, "?") for pod in others))
         return Found("Working", Reason.DriverInUse, f"the driver container of {what} is still unloading")
+    holders = _first_choice_blocked(facts, DRIVER_REVISION_LABEL)
+    if holders:
+        return Found("Waiting", Reason.DriverInUse, f"driver {wanted} waits until these pods have ended: {holders}")
     if not ours:
         return Found("Waiting", Reason.ImagePulling, f"the driver container of {wanted} has not been started")
     pod = ours[0]
@@ -133,6 +137,13 @@ def _container_driver(facts: NodeFacts, wanted: str, version: str) -> Found:
         loaded = version or "none"
         return Found("Waiting", Reason.DriverVersionMismatch, f"wanted is driver {wanted}, loaded is {loaded}")
     return Found("Done", Reason.Done, f"driver {wanted} is loaded from a container")
+
+
+def _first_choice_blocked(facts: NodeFacts, label: str) -> str:
+    """Pods that hold GPUs of a node on which nothing has been chosen yet."""
+    if label in facts.node.labels:
+        return ""
+    return ", ".join(sorted(pod.key for pod in facts.pods if pod.holds_gpus)[:3])
 
 
 def find_runtime(facts: NodeFacts) -> Found:
@@ -153,6 +164,9 @@ def find_runtime(facts: NodeFacts) -> Found:
 def find_plugin(facts: NodeFacts) -> Found:
     node, spec = facts.node, facts.stack.spec
     owner, is_cloud = facts.owner("plugin")
+    absent = _missing_agent(facts)
+    if absent:
+        return Found("Waiting", Reason.PluginNotRegistered, absent, owner or WINDLASS)
     wrong = _wrong_hardware(facts)
     if wrong:
         return Found("Failed", Reason.WrongHardware, wrong, owner or WINDLASS)
@@ -165,6 +179,19 @@ def find_plugin(facts: NodeFacts) -> Found:
         return Found("Waiting", Reason.NothingAdvertised, "the node agent runs and advertises no GPU")
     expected = f" ({spec.expect.gpus} GPUs are expected)" if spec.expect.gpus else ""
     return Found("Waiting", Reason.PluginNotRegistered, f"no device plugin has registered a GPU{expected}")
+
+
+def _missing_agent(facts: NodeFacts) -> str:
+    """Where a version of the agent is chosen, what keeps it from being the one that runs."""
+    wanted = facts.node.labels.get(AGENT_REVISION_LABEL, "")
+    agents = [pod for pod in facts.pods if is_agent_pod(pod)]
+    others = [pod for pod in agents if pod.labels.get(AGENT_REVISION_LABEL, "") != wanted]
+    if others and (wanted or AGENT_REVISION_LABEL in others[0].labels):
+        return f"another version of the node agent is still there: {others[0].key}"
+    if not wanted or any(pod.is_ready for pod in agents):
+        return ""
+    problem = next((f": {pod.problem_message or pod.problem}" for pod in agents if pod.problem), "")
+    return f"node agent {wanted} is not running yet{problem}"
 
 
 def _wrong_hardware(facts: NodeFacts) -> str:
@@ -201,8 +228,8 @@ def find_exporter(facts: NodeFacts) -> Found:
 def find_mig(facts: NodeFacts) -> Found:
     labels = facts.node.labels
     owner, _ = facts.owner("mig")
-    wanted = labels.get(MIG_CONFIG_LABEL, "")
-    if not wanted or not facts.current.mig:
+    wanted = labels.get(MIG_CONFIG_LABEL, "") or facts.current.mig
+    if not facts.current.mig:
         return Found("Done", Reason.Done, "no MIG layout is asked for", owner or WINDLASS)
     state = labels.get(MIG_CONFIG_STATE_LABEL, "")
     if state == "success":
@@ -210,6 +237,10 @@ def find_mig(facts: NodeFacts) -> Found:
     if state == "failed":
         why = facts.node.annotations.get(MIG_REASON_ANNOTATION, "the node's agent says so")
         return Found("Waiting", Reason.MigBlocked, f"MIG layout {wanted}: {why[:300]}", owner or WINDLASS)
+    holders = _first_choice_blocked(facts, MIG_CONFIG_LABEL)
+    if holders:
+        words = f"MIG layout {wanted} waits until these pods have ended: {holders}"
+        return Found("Waiting", Reason.MigBlocked, words, owner or WINDLASS)
     return Found("Working", Reason.MigPending, f"MIG layout {wanted} is being applied", owner or WINDLASS)
 
 

@@ -36,7 +36,7 @@ from windlass.operator.kinds.base import (
 )
 from windlass.operator.kinds.gpu_stack import check_driver_version
 
-COMPONENTS = ("driver", "mig")
+COMPONENTS = ("driver", "mig", "agent")
 CHANGE_VERBS = ("Promote", "Abort", "Rollback", "Retry")
 CHANGE_PHASES = (
     *("Pending", "Progressing", "Baking", "Held", "RollingBack", "Aborting"),
@@ -57,6 +57,11 @@ class DriverChange(SpecStruct, frozen=True):
 
 class MigChange(SpecStruct, frozen=True):
     config: str
+
+
+class AgentChange(SpecStruct, frozen=True):
+    version: str
+    """The tag of the agent's image."""
 
 
 class Wave(SpecStruct, frozen=True):
@@ -84,6 +89,10 @@ class Gate(SpecStruct, frozen=True):
     min_ratio: float | None = None
 
 
+def has_ratio(gate: Gate) -> bool:
+    return gate.max_ratio is not None or gate.min_ratio is not None
+
+
 class Window(SpecStruct, frozen=True):
     """Nodes are taken only inside a window. Over midnight if `end` is not later than `start`."""
 
@@ -109,6 +118,7 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     stack: str
     driver: DriverChange | None = None
     mig: MigChange | None = None
+    agent: AgentChange | None = None
     waves: tuple[Wave, ...] = (Wave(nodes=1), Wave(nodes="10%"), Wave(nodes="50%"), Wave(nodes="100%"))
     canary: Canary = Canary()
     gates: tuple[Gate, ...] = ()
@@ -120,6 +130,8 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     """Nodes that may fail, and go back one by one, without ending the change. In the canary, none may."""
     max_faults: int = 0
     """Changed nodes that may report a GPU fault."""
+    fault_rate: float | None = None
+    """Faults per node and hour that each bake must be able to show; one that is too short for it is inconclusive."""
     node_timeout: str = "30m"
     """From the end of the drain until the node is validated again."""
     data_timeout: str = "1h"
@@ -130,13 +142,21 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     command: Command | None = None
 
     @property
+    def has_ratios(self) -> bool:
+        """Whether a gate compares changed nodes with others."""
+        return any(map(has_ratio, self.gates))
+
+    @property
     def component(self) -> str:
-        return "driver" if self.driver is not None else "mig"
+        """The first that is set; `check_change` refuses a change that has several."""
+        return next((name for name in COMPONENTS if getattr(self, name) is not None), "")
 
     @property
     def to(self) -> str:
         if self.driver is not None:
             return self.driver.version
+        if self.agent is not None:
+            return self.agent.version
         return self.mig.config if self.mig is not None else ""
 
 
@@ -160,6 +180,8 @@ class FleetChangeStatus(KubeStruct, frozen=True):
     to: str = ""
     wave: int = 0
     waves: int = 0
+    promoted: int = 0
+    """Waves that a person has promoted, from the first one on: what failed in them counts no more."""
     bake_since: str = ""
     nodes: int = 0
     changed: int = 0
@@ -196,7 +218,7 @@ def check_change(change: FleetChange) -> None:
     spec = change.spec
     check_name(change.name, "metadata.name")
     check_name(spec.stack, "spec.stack")
-    if (spec.driver is None) == (spec.mig is None):
+    if sum(getattr(spec, name) is not None for name in COMPONENTS) != 1:
         raise InputError(
             "a change has exactly one component", path="spec", remedy=f"write one of {', '.join(COMPONENTS)}"
         )
@@ -204,6 +226,8 @@ def check_change(change: FleetChange) -> None:
         check_driver_version(spec.driver.version, "spec.driver.version")
     if spec.mig is not None and not LABEL_VALUE.fullmatch(spec.mig.config):
         raise InputError("it is not a label value", path="spec.mig.config", remedy="use a name of the configuration")
+    if spec.agent is not None and not LABEL_VALUE.fullmatch(spec.agent.version):
+        raise InputError("it is not a label value", path="spec.agent.version", remedy="write the tag of an image")
     _check_waves(spec)
     for index, gate in enumerate(spec.gates):
         _check_gate(gate, f"spec.gates[{index}]", [other.name for other in spec.gates[:index]])
@@ -215,6 +239,8 @@ def check_change(change: FleetChange) -> None:
     if spec.max_unavailable is not None:
         check_node_count(spec.max_unavailable, "spec.maxUnavailable", least=1)
     check_node_count(spec.max_failed, "spec.maxFailed")
+    if spec.fault_rate is not None and not 0 < spec.fault_rate < 1000:
+        raise InputError(f"{spec.fault_rate} is not a rate", path="spec.faultRate", remedy="write 0.01")
     check_one_of(spec.on_failure, ("Rollback", "Hold"), "spec.onFailure")
     for name, text in (
         ("nodeTimeout", spec.node_timeout),

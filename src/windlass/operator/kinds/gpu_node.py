@@ -43,6 +43,7 @@ class NodeChange(KubeStruct, frozen=True):
     uid: str
     """Of the FleetChange: another one of the same name is another change."""
     wave: int
+    component: str
     want: str
     """What the node shall run now; the old value once it goes back."""
     previous: str

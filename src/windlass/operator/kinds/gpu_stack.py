@@ -102,6 +102,8 @@ class Current(KubeStruct, frozen=True):
 
     driver: str = ""
     mig: str = ""
+    agent: str = ""
+    """Empty: as it is installed."""
 
 
 class GPUStackStatus(KubeStruct, frozen=True):

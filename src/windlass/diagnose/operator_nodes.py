@@ -1,0 +1,105 @@
+"""What the operator says of a node in its GPUNode: GPUs in repair, a change under way, a step that is not done.
+
+`why` adds it to the answer about a waiting pod and about a node, `doctor` to its checks. It is the operator's own
+account: where it explains why capacity is missing, it also says until when.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.finding import Finding
+from windlass.diagnose.nodes import gpu_resources
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.model.names.nvidia import GPU_COUNT_LABEL
+from windlass.model.node import Node
+from windlass.model.times import format_timestamp, parse_timestamp
+
+CAPACITY_CODES = frozenset(
+    {
+        *("GPU_FULL", "GPU_FRAGMENTED", "DEVICE_UNHEALTHY", "NODE_UNSCHEDULABLE", "REQUEST_EXCEEDS_CLUSTER"),
+        *("DEVICE_PLUGIN_ABSENT", "DEVICE_PLUGIN_FAILING", "GPU_NOT_YET_ADVERTISED", "DRIVER_MISSING"),
+    }
+)
+"""Answers to which it matters that the operator has GPUs out of service."""
+SHOWN_NODES = 3
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
+
+
+def with_operator_notes(evidence: Evidence, finding: Finding, names: Iterable[str]) -> Finding:
+    """The finding, with what the operator says of these nodes."""
+    if finding.code not in CAPACITY_CODES or not evidence.has_kind("GPUNode"):
+        return finding
+    notes = [note for name in names for note in node_notes(evidence, name)]
+    more = f"and the operator has something to say of {len(notes) - SHOWN_NODES} more (windlass stack status)"
+    shown = (*notes[:SHOWN_NODES], *((more,) if len(notes) > SHOWN_NODES else ()))
+    return msgspec.structs.replace(finding, evidence=(*finding.evidence, *shown))
+
+
+def node_notes(evidence: Evidence, name: str) -> Iterator[str]:
+    """Sentences; none for a node that is in service, or that the operator does not look after."""
+    item = evidence.get("GPUNode", "", name)
+    if item is None:
+        return
+    status = nested_map(item.data, "status")
+    change = nested_map(status, "change")
+    if change and not nested_string(change, "result"):
+        words = _state(nested_string(change, "reason"), nested_string(change, "message"))
+        yield f"{name} is being changed by {nested_string(change, 'change')}{_until(change)}: {words}"
+    elif nested_string(status, "phase") == "NotReady":
+        words = _state(nested_string(status, "reason"), nested_string(status, "message"))
+        yield f"{name} is not ready for GPU work{_until(status)}: {words}"
+    devices = [device for device in nested_maps(status, "devices") if nested_string(device, "state") == "HeldBack"]
+    if devices:
+        yield _repair_note(evidence, name, devices)
+    for repair in evidence.of_kind("GPURepair"):
+        spec, state = nested_map(repair.data, "spec"), nested_map(repair.data, "status")
+        is_whole = nested_string(spec, "node") == name and spec.get("device", -1) == -1
+        if is_whole and nested_string(state, "phase") not in ("", "Suspected", "Returned"):
+            yield f"{name} is in repair{_repair_end(evidence, [repair.name])} (repair {repair.name})"
+
+
+def _repair_note(evidence: Evidence, name: str, devices: list[dict[str, object]]) -> str:
+    node = evidence.nodes.get(name)
+    whole = _gpu_count(node) if node is not None else 0
+    repairs = sorted({nested_string(device, "repair") for device in devices} - {""})
+    of = f" of {whole}" if whole >= len(devices) else ""
+    faults = sorted({nested_string(device, "fault") for device in devices} - {""})
+    verb = "is" if len(devices) == 1 else "are"
+    gpus = "GPU" if len(devices) == 1 and not of else "GPUs"
+    said = f": {', '.join(faults)}" if faults else ""
+    names = f" (repair {', '.join(repairs)})" if repairs else ""
+    return f"{len(devices)}{of} {gpus} on {name} {verb} in repair{_repair_end(evidence, repairs)}{said}{names}"
+
+
+def _gpu_count(node: Node) -> int:
+    count = node.labels.get(GPU_COUNT_LABEL, "")
+    return int(count) if count.isdecimal() else sum(gpu_resources(node).values())
+
+
+def _repair_end(evidence: Evidence, repairs: Iterable[str]) -> str:
+    """When the last of them is over, if each goes on by itself; else that it needs a person."""
+    ends = []
+    for name in repairs:
+        item = evidence.get("GPURepair", "", name)
+        status = nested_map(item.data, "status") if item is not None else {}
+        if status and nested_string(status, "phase") not in ENDS_BY_ITSELF:
+            return ", and needs a person"
+        ends.append(parse_timestamp(nested_string(status, "deadline") or ""))
+    return f" until about {_clock(max(ends))}" if ends and all(ends) else ""
+
+
+def _until(state: dict[str, object]) -> str:
+    deadline = parse_timestamp(nested_string(state, "deadline"))
+    return f" until about {_clock(deadline)}" if deadline else ""
+
+
+def _clock(moment: int) -> str:
+    return format_timestamp(moment)[11:16] + " UTC"
+
+
+def _state(reason: str, message: str) -> str:
+    return f"{reason}: {message}" if message else reason
