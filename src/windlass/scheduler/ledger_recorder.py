@@ -75,16 +75,16 @@ class LedgerRecorder:
 
     async def run(self) -> None:
         """Reads measurements, if there is a Prometheus, until cancelled."""
-        told = ""
+        logged = ""
         while True:
             if self._prometheus is not None:
                 try:
                     self._samples = await asyncio.to_thread(read_samples, self._prometheus)
-                    told = ""
+                    logged = ""
                 except WindlassError as error:  # samples grow old, and GPUs become unmeasured by themselves
-                    if str(error) != told:
+                    if str(error) != logged:
                         log.warning("GPUs can't be measured: %s", error)
-                    told = str(error)
+                    logged = str(error)
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def close(self) -> None:

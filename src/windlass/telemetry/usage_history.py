@@ -15,7 +15,7 @@ import msgspec
 from windlass.storage.disk import Disk
 from windlass.telemetry.history.reader import HistoryReader, open_history
 from windlass.telemetry.history.writer import HistoryWriter
-from windlass.telemetry.ledger import Ledger
+from windlass.telemetry.ledger import STATES, Ledger
 from windlass.telemetry.usage import Usage, UsageKey
 
 SLOT_SECONDS = 300
@@ -56,6 +56,7 @@ class LedgerHistory:
                 at = until
         if abs(ledger.at - self._flushed_at) >= FLUSH_SECONDS:
             self.flush()
+            self.writer.sync_or_log()
             self._flushed_at = ledger.at
 
     def evicted(self, at: int, key: UsageKey, lost_gpu_seconds: int, reason: str, gainer: str) -> None:
@@ -81,6 +82,9 @@ class LedgerHistory:
         if slot != self._slot:
             self.flush()
             self._begin_slot(slot)
+        seconds = min(seconds, SLOT_SECONDS - self._usage.covered_seconds)
+        if seconds <= 0:
+            return  # the clock was set back: these seconds are in the history already
         self._usage.add_ledger(ledger, seconds)
         for work in ledger.demand.waiting:
             self._waiting[work.cause] = self._waiting.get(work.cause, 0) + work.milli * seconds
@@ -101,8 +105,9 @@ def read_usage(reader: HistoryReader, start: int, end: int) -> Usage:
         if name == COVERED:
             usage.covered_seconds = total
         else:
-            key, state = parse_series_name(name)
-            usage.add(key, state, total)
+            found = parse_series_name(name)
+            if found is not None:
+                usage.add(*found, total)
     for event in reader.events(start, end):
         if event.kind == EVICTED:
             key = UsageKey(*(str(event.fields.get(field, "")) for field in ("team", "queue", "user", "job")))
@@ -128,8 +133,12 @@ def series_name(key: UsageKey, state: str) -> str:
     return _SEPARATOR.join((_USE, state, key.model, key.team, key.queue, key.user, key.job))
 
 
-def parse_series_name(name: str) -> tuple[UsageKey, str]:
-    _, state, model, team, queue, user, job = name.split(_SEPARATOR)
+def parse_series_name(name: str) -> tuple[UsageKey, str] | None:
+    """None for a name that another version, or nobody, has written."""
+    parts = name.split(_SEPARATOR)
+    if len(parts) != 7 or parts[1] not in STATES:
+        return None
+    _, state, model, team, queue, user, job = parts
     return UsageKey(team, queue, user, job, model), state
 
 
