@@ -105,7 +105,7 @@ export class Chart {
     const y = this.y(value);
     this.root.append(
       s("line", { class: "mark", x1: LEFT, x2: WIDTH, y1: y, y2: y }),
-      s("text", { class: "mark-name", x: WIDTH - 2, y: y - 4, "text-anchor": "end" }, name),
+      s("text", { class: "mark-name", x: LEFT - 6, y: y + 4, "text-anchor": "end" }, name),
     );
     return this;
   }

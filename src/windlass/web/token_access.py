@@ -50,6 +50,8 @@ class TokenAccess:
         """Cookie → token, and when it began."""
 
     def add_routes(self, app: web.Application) -> None:
+        for path in ("/healthz", "/readyz"):
+            app.router.add_get(path, _healthy)
         app.router.add_post("/sign-in", self.sign_in)
         app.router.add_post("/sign-out", self.sign_out)
 
@@ -116,6 +118,10 @@ class TokenAccess:
             del self._sessions[cookie]
             return ""
         return token
+
+
+async def _healthy(request: web.Request) -> web.StreamResponse:
+    return web.Response(text="ok\n")
 
 
 def _check_same_origin(request: web.BaseRequest) -> None:
