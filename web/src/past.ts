@@ -42,6 +42,12 @@ export class Past {
     setInterval(() => {
       if (this.place !== "now" && !this.fixed && !document.hidden) void this.load();
     }, AGAIN);
+    addEventListener("hashchange", () => this.goToAddress());
+    this.goToAddress();
+  }
+
+  /** `/#time` is a link to the Time view. */
+  private goToAddress(): void {
     const named = location.hash.slice(1);
     if (named === "time" || named === "teams") this.go(named);
   }
