@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import click
 
-from windlass.cli.install_manifests import MANAGED_LABELS, managed_object, namespace_object
+from windlass.cli.install_crds import MANAGED_LABELS
+from windlass.cli.install_manifests import managed_object, namespace_object
 from windlass.cli.install_rbac import READS, Rule, rule
 from windlass.cli.parameters import default_option
 from windlass.model.unstructured import Unstructured

@@ -40,6 +40,11 @@ class Summaries:
         except OSError:
             return False
 
+    def load(self, start: int, end: int) -> None:
+        """Reads ahead, so that the first viewer does not wait for it."""
+        for _ in self._between(start, end):
+            pass
+
     def points(self, start: int, end: int) -> Iterator[tuple[str, int, int]]:
         """(name, time, value) of every series."""
         for day, summary in self._between(start, end):

@@ -30,7 +30,14 @@ KINDS: tuple[Kind, ...] = (
 )
 """What `install observe` asks the rights for: list and watch."""
 POD_SPEC_FIELDS = ("nodeName", "priority", "priorityClassName", "schedulerName", "schedulingGroup", "overhead")
-POD_STATUS_FIELDS = ("phase", "reason", "message", "startTime", "conditions", "containerStatuses")
+POD_STATUS_FIELDS = ("phase", "reason", "message", "startTime")
+_CONTAINER_STATUS = ("name", "restartCount", "state", "lastState")
+STATUS_LISTS: dict[str, tuple[str, ...]] = {
+    "conditions": ("type", "status", "reason", "message"),
+    "containerStatuses": _CONTAINER_STATUS,
+    "initContainerStatuses": _CONTAINER_STATUS,
+}
+NODE_STATUS_FIELDS = ("capacity", "allocatable")
 
 
 class ClusterObjects:
@@ -88,6 +95,8 @@ def _decode(raw: msgspec.Raw, kind: str, api_version: str) -> object:
     tree["metadata"].pop("managedFields", None)
     if kind == "Pod":
         tree = trimmed_pod(tree)
+    elif kind == "Node":
+        tree["status"] = _trimmed_status(tree.get("status") or {}, NODE_STATUS_FIELDS)
     elif "template" in (tree.get("spec") or {}):
         tree["spec"]["template"] = _trimmed_template(tree["spec"]["template"] or {})
     group = api_version.rpartition("/")[0]
@@ -99,8 +108,16 @@ def trimmed_pod(tree: Mapping[str, Any]) -> Unstructured:
     return {
         "metadata": tree["metadata"],
         "spec": {**_kept(spec, POD_SPEC_FIELDS), **_containers(spec)},
-        "status": _kept(status, POD_STATUS_FIELDS),
+        "status": _trimmed_status(status, POD_STATUS_FIELDS),
     }
+
+
+def _trimmed_status(status: Mapping[str, Any], fields: Sequence[str]) -> Unstructured:
+    found = _kept(status, fields)
+    for name, kept in STATUS_LISTS.items():
+        if status.get(name):
+            found[name] = [_kept(part, kept) for part in status[name]]
+    return found
 
 
 def _trimmed_template(template: Mapping[str, Any]) -> Unstructured:

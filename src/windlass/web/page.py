@@ -107,7 +107,9 @@ def make_application(
     app.router.add_get("/{path:.+}", page.asset)
 
     async def run(_: web.Application) -> Any:
+        past.start()
         yield
+        past.stop()
         await streams.stop()
 
     app.cleanup_ctx.append(run)

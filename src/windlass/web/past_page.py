@@ -39,6 +39,15 @@ class PastPage:
         self._summaries = Summaries(history) if history is not None else None
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="windlass-past")
 
+    def start(self) -> None:
+        """Reads what there is, in the background."""
+        if self._summaries is not None:
+            now = int(time.time())
+            self._pool.submit(self._summaries.load, now - MAX_SECONDS, now)
+
+    def stop(self) -> None:
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
     async def time(self, request: web.Request) -> web.StreamResponse:
         audience, (start, end) = await self._audience(request), _range(request)
         summaries = self._recorded()
