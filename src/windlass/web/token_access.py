@@ -33,7 +33,6 @@ SIGN_IN_PAGE = (
     "<p>For example: <code>kubectl create token NAME --namespace NAMESPACE --duration 8h</code>. "
     "You see the work of the namespaces whose pods the token may list.</p></html>\n"
 )
-NO_RIGHTS = "{} may list pods in no namespace, so there is nothing to show."
 
 
 @runtime_checkable
@@ -105,7 +104,7 @@ class TokenAccess:
         except (ApiError, ServerUnavailable) as error:
             raise RequestRefused(503, f"The cluster can't be asked who you are: {error}") from None
         if viewer is not None and viewer.sees_nothing:
-            raise RequestRefused(403, NO_RIGHTS.format(viewer.name))
+            raise RequestRefused(403, f"{viewer.name} may list pods in no namespace, so there is nothing to show.")
         return viewer
 
     def _token(self, request: web.BaseRequest) -> str:
