@@ -172,6 +172,15 @@ def test_the_page_has_no_way_to_write() -> None:
     visit(act)
 
 
+def test_an_empty_folder_is_a_past_that_begins(tmp_path: Path) -> None:
+    async def act(browser: aiohttp.ClientSession, address: str, reviews: Reviews, clock: Clock) -> None:
+        for path in ("time", "teams"):
+            async with browser.get(f"{address}/{path}", headers=bearer("admin-token")) as answer:
+                assert (answer.status, (await answer.text())[:23]) == (404, "Nothing is recorded yet")
+
+    visit(act, tmp_path / "not-there-yet")
+
+
 def test_time_and_teams_are_filtered_too(tmp_path: Path) -> None:
     history = LedgerHistory(tmp_path)
     holders = [Holder(name, f"{name}-queue", "ada", f"Job {name}/{name}-job") for name in ("own", "secret")]

@@ -26,6 +26,7 @@ from windlass.web.visible_objects import VisibleObjects
 
 MAX_SECONDS = 31 * 86_400
 NO_HISTORY = "No past is recorded here: run `windlass scheduler --history FOLDER`, and name that folder here too."
+NOTHING_YET = "Nothing is recorded yet: what the scheduler sees is written once a minute."
 T = TypeVar("T")
 
 
@@ -67,8 +68,10 @@ class PastPage:
         return Audience(viewer.namespaces, VisibleObjects(self._source, viewer).queues())
 
     def _recorded(self) -> Summaries:
-        if self._summaries is None or not self._summaries.has_any():
+        if self._summaries is None:
             raise RequestRefused(404, NO_HISTORY)
+        if not self._summaries.has_any():
+            raise RequestRefused(404, NOTHING_YET)
         return self._summaries
 
     async def _read(self, work: Callable[[], T]) -> T:
