@@ -96,6 +96,20 @@ def test_every_number_is_that_of_the_ledgers(tmp_path: Path) -> None:
         assert None in line or sum(line) == pytest.approx(4, abs=0.01)
 
 
+def test_what_was_free_is_told_of_the_time_in_which_was_waited(tmp_path: Path) -> None:
+    """An empty night before a crowded morning does not make GPUs free in the morning."""
+    wanted = pod("waits", 1, node_selector={"nvidia.com/gpu.product": A100})
+    nodes = [gpu_node("a", 1, model=A100), gpu_node("v", 2, model=V100)]
+    night = observe_objects(nodes, Settings(), START).ledger
+    morning = observe_objects([*nodes, wanted, pod("x", 1, on="a"), pod("y", 1, on="v")], Settings(), START).ledger
+    history = LedgerHistory(tmp_path)
+    for at in range(START, START + 7201, 100):
+        history.observe(at_time(night if at < START + 3600 else morning, at))
+    history.close()
+    view = make_time_view(Summaries(tmp_path), START, START + 7200)
+    assert view.bottleneck[0].sentence == "0.5 GPUs wait for A100-40 while 1 V100 is free"
+
+
 def test_a_viewer_of_one_namespace_sees_its_own_and_the_fleets_sums(tmp_path: Path) -> None:
     history, rng = LedgerHistory(tmp_path), Random(1)
     for at in (START, START + 60):

@@ -134,7 +134,8 @@ SAMPLES_AFTER = {
 """Word before the placeholder, and placeholder → text."""
 VALUES: dict[str, tuple[str, ...]] = {
     "The server answered ": ("503",),
-    "⟦percent⟧ of all GPUs were held": ("40 %", "75 %"),
+    "⟦percent⟧ of all GPUs were held": ("40 %", "these were busy for 75 % of the time"),
+    "these were busy for": ("75 %",),
     "⟦words⟧, ⟦gpus⟧ GPU-hours": ("held, idle", "1,162"),
     "⟦viewer⟧ may list pods in no namespace": ("ada",),
     "PodGroup ⟦reference⟧": ("train", "scheduling.k8s.io"),

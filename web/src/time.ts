@@ -64,7 +64,8 @@ export function panel(title: string, ...content: Node[]): HTMLElement {
 }
 
 function utilisation(view: TimeView): Node[] {
-  const words = `${percent(view.meanAllocation)} of all GPUs were held; held GPUs were busy for ${percent(view.meanUtilisation)} of the time.`;
+  const busy = view.meanUtilisation === null ? "what these did was not measured" : `these were busy for ${percent(view.meanUtilisation)} of the time`;
+  const words = `${percent(view.meanAllocation)} of all GPUs were held; ${busy}.`;
   const curves: Curve[] = [
     { name: "held, of all GPUs", look: "held", line: view.allocation },
     { name: "busy, of held GPUs that are measured", look: "busy", line: view.utilisation },

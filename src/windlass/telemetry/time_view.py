@@ -209,18 +209,29 @@ def _keys_of(name: str) -> tuple[Key, ...]:
 
 def _bottleneck(table: _Table) -> list[BottleneckCause]:
     """The most GPUs first."""
-    free = {key[1]: _round(table.mean_milli(key)) for key in table.totals if key[0] == FREE}
-    free = {model: milli for model, milli in sorted(free.items(), key=lambda item: -item[1]) if milli}
     found = []
     for key in table.totals:
         if key[0] != WAITING:
             continue
-        mean = table.mean_milli(key)
         models = tuple(filter(None, key[2].split(","))) if len(key) > 2 else ()
-        others = {model: milli for model, milli in free.items() if model not in models}
+        others = {model: milli for model, milli in _free_meanwhile(table, key).items() if model not in models}
+        mean = table.mean_milli(key)
         line = BottleneckLine(key[1], models, _round(mean), 0, other_free=others)
         found.append(BottleneckCause(key[1], models, mean / 1000, line.sentence, table.line(key)))
     return sorted(found, key=lambda cause: (-cause.gpus, cause.cause, cause.models))
+
+
+def _free_meanwhile(table: _Table, waiting: Key) -> dict[str, int]:
+    """Model → mean milli-GPU that were free in those steps in which this was waited for, the most first."""
+    steps = [step for step in table.steps if step.get(waiting)]
+    seconds = max(1, sum(step.get((COVERED,), 0) for step in steps))
+    free: dict[str, int] = {}
+    for step in steps:
+        for key, amount in step.items():
+            if key[0] == FREE:
+                free[key[1]] = free.get(key[1], 0) + amount
+    means = {model: _round(amount / seconds) for model, amount in free.items()}
+    return {model: milli for model, milli in sorted(means.items(), key=lambda item: -item[1]) if milli}
 
 
 def _story(causes: Sequence[BottleneckCause], allocation: float | None, covered: int) -> str:

@@ -62,7 +62,7 @@ def test_time_says_what_the_ledger_says(open_page: Open, served: Served, width: 
         )
         expect(page.locator("main")).to_be_hidden()
         panels = page.locator(".panel")
-        expect(panels.nth(0)).to_contain_text("40 % of all GPUs were held; held GPUs were busy for 75 % of the time.")
+        expect(panels.nth(0)).to_contain_text("40 % of all GPUs were held; these were busy for 75 % of the time.")
         expect(page.locator(".chart .mark-name")).to_have_text("70 %")
         assert page.locator(".curve.busy").count() == 2, "the hour that was not recorded is no line"
         expect(panels.nth(3).locator("tbody tr")).to_have_text("research2 to 8 GPUs32 min2 h")
