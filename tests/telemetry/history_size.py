@@ -19,8 +19,17 @@ from windlass.storage.disk import Disk
 from windlass.telemetry.history import gpu_metrics
 from windlass.telemetry.history.reader import HistoryReader
 from windlass.telemetry.history.writer import HistoryWriter
-from windlass.telemetry.usage import UsageKey, usage_rows
-from windlass.telemetry.usage_history import COVERED, SLOT_SECONDS, read_usage, series_name
+from windlass.telemetry.summaries import Summaries
+from windlass.telemetry.time_view import make_time_view
+from windlass.telemetry.usage import Usage, UsageKey, usage_rows
+from windlass.telemetry.usage_history import (
+    COVERED,
+    SLOT_SECONDS,
+    parse_series_name,
+    read_usage,
+    series_name,
+    summary_of,
+)
 
 START = 20_454 * 86_400
 DAY = 86_400
@@ -143,6 +152,7 @@ def centre(folder: Path, days: int, gpus: int) -> None:
             row[series_name(key, "computing")] = busy
             row[series_name(key, "held_idle")] = size * 1000 * SLOT_SECONDS - busy
         row[series_name(UsageKey(model=MODEL), "free")] = (gpus - held) * 1000 * SLOT_SECONDS
+        row |= summaries_of(row)
         started = time.process_time()
         assert writer.append(START + slot * SLOT_SECONDS, row)
         spent += time.process_time() - started
@@ -162,18 +172,34 @@ def centre(folder: Path, days: int, gpus: int) -> None:
         total = sum(found[0].by_state.values())
         assert total == gpus * 1000 * found[0].covered_seconds, "it adds up"
         print(f"  {words}: {seconds:.2f} s ({len(rows)} teams)")
+    summaries = Summaries(folder)
+    for words in ("the first time", "again"):
+        seconds = timed(lambda: make_time_view(summaries, START, end))
+        print(f"  Time view of {days} days, {words}: {seconds:.2f} s")
+
+
+def summaries_of(row: dict[str, int | None]) -> dict[str, int | None]:
+    usage = Usage(0, 0)
+    for name, amount in row.items():
+        found = parse_series_name(name)
+        if found is not None and amount:
+            usage.add(*found, amount)
+    return {**summary_of(usage)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--days", type=int, default=30)
     parser.add_argument("--gpus", type=int, default=5000)
+    parser.add_argument("--part", choices=["node", "centre"], help="Only this one.")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as name:
         for part in ("node", "centre"):
             (Path(name) / part).mkdir()
-        node(Path(name) / "node", given.days, shutil.which("promtool") is not None)
-        centre(Path(name) / "centre", given.days, given.gpus)
+        if given.part != "centre":
+            node(Path(name) / "node", given.days, shutil.which("promtool") is not None)
+        if given.part != "node":
+            centre(Path(name) / "centre", given.days, given.gpus)
 
 
 if __name__ == "__main__":

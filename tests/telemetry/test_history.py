@@ -91,6 +91,26 @@ def test_the_last_value_of_a_slot_counts_once(steps: list[tuple[int, dict[str, i
     }
 
 
+def test_a_day_that_is_closed_while_it_is_read_is_read_whole() -> None:
+    class ClosesMeanwhile(MemoryDisk):
+        has_closed = False
+
+        def read(self, name: str) -> bytes:
+            try:
+                return super().read(name)
+            finally:
+                if not self.has_closed and name in (day_name(DAY), journal_name(DAY)):
+                    self.has_closed = True
+                    write(self, rows(1, first=288))
+
+    disk = ClosesMeanwhile()
+    disk.has_closed = True
+    write(disk, rows(3))
+    disk.has_closed = False
+    assert len(read(disk, end=START + DAY_SECONDS)) == 3
+    assert disk.has_closed
+
+
 def test_gaps_are_left_out_and_never_zero() -> None:
     disk = MemoryDisk()
     write(disk, [*rows(3), *rows(2, first=10)])

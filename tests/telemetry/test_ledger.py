@@ -194,6 +194,17 @@ def test_the_kubelet_may_have_handed_out_one_gpu_twice() -> None:
     assert states(observation.ledger) == {"unmeasured": 1000, "free": 1000}
 
 
+def test_a_pod_whose_request_cant_be_read_still_has_its_gpus() -> None:
+    """Its GPUs are not free because somebody wrote nonsense into an annotation."""
+    unreadable = pod("odd", 2, on="n", annotations={"gpu-fraction": "x"})
+    observation = observe(gpu_node("n", 4), pod("plain", 1, on="n"), unreadable, n=BUSY)
+    check_adds_up(observation)
+    held = {share.pod: 0 for share in observation.ledger.shares}
+    for share in observation.ledger.shares:
+        held[share.pod] += share.milli
+    assert held == {"default/plain": 1000, "default/odd": 2000, "": 1000}
+
+
 def test_several_models_in_one_node_are_told_apart() -> None:
     groups = ({"model": A100, "count": 2}, {"model": V100, "count": 2})
     assert {

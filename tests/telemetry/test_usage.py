@@ -5,6 +5,8 @@ from __future__ import annotations
 import csv
 import io
 import tempfile
+from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 from random import Random
 
@@ -57,16 +59,20 @@ def ledger(at: int, rng: Random) -> Ledger:
 @settings(max_examples=25, deadline=None)
 @given(st.randoms(use_true_random=False), st.lists(st.integers(-200, 400), min_size=1, max_size=20))
 def test_every_observed_second_of_every_gpu_is_in_the_history_once(rng: Random, steps: list[int]) -> None:
-    """Also where the process restarts, or the clock is set back."""
+    """Also where the process restarts. Where the clock is set back, no slot gets more seconds than it has."""
     with tempfile.TemporaryDirectory() as name:
         folder, at = Path(name), START + 86_400 - 600
         history, expected, last = LedgerHistory(folder), Usage(0, 0), None
+        covered: Counter[int] = Counter()
         for step in steps:
             at += step
             now = ledger(at, rng)
             history.observe(now)
             if last is not None and 0 < step <= MAX_GAP_SECONDS:
-                expected.add_ledger(last, step)
+                for slot, seconds in Counter(at // SLOT_SECONDS for at in range(last.at, at)).items():
+                    counted = min(seconds, SLOT_SECONDS - covered[slot])
+                    covered[slot] += counted
+                    expected.add_ledger(last, counted)
             last = now
             if rng.random() < 0.2:
                 history.close()
@@ -78,6 +84,43 @@ def test_every_observed_second_of_every_gpu_is_in_the_history_once(rng: Random, 
             key: {s: v for s, v in states.items() if v} for key, states in expected.sums.items()
         }
         assert sum(usage.by_state.values()) == 4000 * usage.covered_seconds
+
+
+def test_a_clock_that_is_set_back_counts_no_second_twice(tmp_path: Path) -> None:
+    history, rng = LedgerHistory(tmp_path), Random(1)
+    for at in (*range(START, START + 901, 60), *range(START + 300, START + 1201, 60)):
+        history.observe(ledger(at, rng))
+    history.close()
+    usage = read_usage(open_ledger_history(tmp_path), START, START + 1200)
+    assert usage.covered_seconds == 1200
+    assert sum(usage.by_state.values()) == 4000 * 1200
+
+
+def test_what_was_observed_is_on_the_disk_within_a_minute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    history, rng = LedgerHistory(tmp_path), Random(1)
+    at = START
+    monkeypatch.setattr(Disk, "sync", lambda disk, name: synced.append(at))
+    for at in range(START, START + 601, 30):
+        history.observe(ledger(at, rng))
+    assert max(after - before for before, after in pairwise(synced)) <= 60
+    history.close()
+
+
+def test_no_annotation_breaks_the_bill(tmp_path: Path) -> None:
+    """Anybody may write one, with any text."""
+    user = "=ada\x1f\nlove" + "x" * 1000
+    objects = [gpu_node("n", 1), pod("p", 1, on="n", annotations={"windlass.dev/user": user})]
+    history = LedgerHistory(tmp_path)
+    for at in (START, START + 60):
+        history.observe(observe_objects(objects, Settings(), at).ledger)
+    history.writer.append(START + 300, {"use\x1fof\x1fanother version": 1})
+    history.close()
+    usage = read_usage(open_ledger_history(tmp_path), START, START + 600)
+    (row,) = usage_rows(usage, "user", {})
+    assert row.name.startswith("adalovex")
+    assert len(row.name) < 130
+    assert sum(usage.by_state.values()) == 60_000
 
 
 @given(st.randoms(use_true_random=False))

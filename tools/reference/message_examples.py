@@ -133,6 +133,11 @@ SAMPLES_AFTER = {
 }
 """Word before the placeholder, and placeholder → text."""
 VALUES: dict[str, tuple[str, ...]] = {
+    "The server answered ": ("503",),
+    "⟦percent⟧ of all GPUs were held": ("40 %", "these were busy for 75 % of the time"),
+    "these were busy for": ("75 %",),
+    "⟦words⟧, ⟦gpus⟧ GPU-hours": ("held, idle", "1,162"),
+    "⟦viewer⟧ may list pods in no namespace": ("ada",),
     "PodGroup ⟦reference⟧": ("train", "scheduling.k8s.io"),
     "spec.runtimeRef": ("ClusterTrainingRuntime", "torch-distributed"),
     "spec.subGroups.": ("workers",),

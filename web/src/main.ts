@@ -15,6 +15,7 @@ import { Connection } from "./link";
 import { follow } from "./live";
 import { World, type Delta } from "./model";
 import { Feed } from "./news";
+import { Past } from "./past";
 import { Queues } from "./queues";
 import { startTheme } from "./theme";
 import { startTip } from "./tip";
@@ -75,6 +76,7 @@ function note(delta: Delta): void {
 }
 
 startTheme();
+new Past();
 startHelp();
 startKeys();
 startGrid(fleet);

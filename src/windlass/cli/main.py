@@ -26,6 +26,7 @@ COMMANDS = lazy_commands(
     "windlass.cli.",
     ("up", "Run it", "A working GPU cluster on this machine, simulated or real."),
     ("demo", "Run it", "A guided tour of it, with every outcome checked."),
+    ("observe", "Run it", "The page for a real cluster: now, and the last month."),
     ("page", "Run it", "A new link to the page of the cluster that `up` runs."),
     ("sandbox", "Run it", "Fail and repair nodes and GPUs of the cluster that `up` runs."),
     (

@@ -7,12 +7,14 @@ and prints where both are. Everything else happens there.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import resource
 import signal
 import socket
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -84,7 +86,12 @@ FILE = click.Path(path_type=Path, exists=True, dir_okay=False)
 )
 @click.option("--mps", is_flag=True, help="With --gpu-replicas: share by MPS instead of time-slicing.")
 @click.option("--no-page", is_flag=True, help="Only the API.")
-@click.option("--prometheus", default="", metavar="URL", help="Where the operator asks the queries of gates.")
+@click.option(
+    "--prometheus",
+    default="",
+    metavar="URL",
+    help="For gates of the operator, and what GPUs do.",
+)
 def up(**given: Any) -> int:
     """A working GPU cluster on this machine: the Kubernetes API, nodes, Windlass's scheduler and a page to watch it.
 
@@ -136,19 +143,22 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     cluster = EmbeddedCluster(options)
     page: web.AppRunner | None = None
     operator: OperatorThread | None = None
+    temporary = contextlib.ExitStack()
     try:
         await _start(cluster, given, fill)
         del options, fill  # they hold a second copy of what `--from` has read
         path = _kubeconfig_path(given)
         cluster.write_kubeconfig(path)
+        history = None
         if not given["no_page"]:
-            page = await _serve_page(cluster, given["page_port"])
+            history = _history_folder(given["state"], temporary)
+            page = await _serve_page(cluster, given["page_port"], history)
         click.echo(f"kubectl   export KUBECONFIG={path}")
         click.echo(f"nodes     {cluster.summary()}")
         for line in cluster.notes():
             print_note(line)
         sys.stdout.flush()
-        cluster.start_scheduler()
+        cluster.start_scheduler(history, given["prometheus"])
         if given["gpus"] == "simulated":
             operator = OperatorThread(cluster, given["prometheus"])
             operator.start_with_first_stack()
@@ -159,6 +169,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
         if page is not None:
             await page.cleanup()
         await cluster.stop()
+        temporary.close()
     return code, cluster.scheduler is None or not cluster.scheduler.is_alive
 
 
@@ -273,14 +284,21 @@ def _kubeconfig_path(given: dict[str, Any]) -> Path:
     return Path(os.path.abspath(chosen))
 
 
-async def _serve_page(cluster: EmbeddedCluster, port: int | None) -> web.AppRunner:
+def _history_folder(state: Path | None, temporary: contextlib.ExitStack) -> Path:
+    """Where the page's past is: beside the state, or for as long as the cluster runs."""
+    if state is not None:
+        return state / "history"
+    return Path(temporary.enter_context(tempfile.TemporaryDirectory(prefix="windlass-up-")))
+
+
+async def _serve_page(cluster: EmbeddedCluster, port: int | None, history: Path) -> web.AppRunner:
     from aiohttp import web
 
     from windlass.web.one_time_links import PREFIX, OneTimeLinks
     from windlass.web.page import make_page
 
     links, hosts = OneTimeLinks(), set[str]()
-    app = make_page(cluster.client, cluster.faults, links, lambda: hosts)
+    app = make_page(cluster.client, cluster.faults, links, lambda: hosts, history)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
     listener = await _listen(runner, port)
     chosen = listener.addresses[0][1]

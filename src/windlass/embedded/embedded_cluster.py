@@ -144,14 +144,16 @@ class EmbeddedCluster:
         self.server.mount(PREFIX, sandbox_handler(nodes))
         return nodes.controllers
 
-    def start_scheduler(self) -> None:
-        """Starts the scheduler in its thread and returns at once."""
+    def start_scheduler(self, history: Path | None = None, prometheus: str = "") -> None:
+        """Starts the scheduler in its thread and returns at once. `history`: a folder for its ledger."""
         self.scheduler = SchedulerThread(
             self.server.url,
             self.server.authenticator.issue_token(SCHEDULER, math.inf),
             self.identity.authority,
             node_count=len(self.client.list("nodes")),
             settings=self._options.settings,
+            history=history,
+            prometheus=prometheus,
         )
         self.scheduler.start()
 

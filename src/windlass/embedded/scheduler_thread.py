@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+from pathlib import Path
 
 import msgspec
 
@@ -41,9 +42,12 @@ class SchedulerThread:
         *,
         node_count: int = 0,
         settings: Settings | None = None,
+        history: Path | None = None,
+        prometheus: str = "",
     ) -> None:
         """With few nodes, the first decision does not wait for compiled kernels."""
         self._settings = with_default_scheduler(settings or Settings())
+        self._history, self._prometheus = history, prometheus
         self._access = ClientConfig(
             server=server,
             credentials=StaticCredentials({"Authorization": f"Bearer {token}"}),
@@ -102,7 +106,12 @@ class SchedulerThread:
         if self._stop.is_set():
             return
         options = SchedulerOptions(
-            settings=self._settings, warm_up=self._waits_for_jit, leader_elect=False, identity="windlass-up"
+            settings=self._settings,
+            warm_up=self._waits_for_jit,
+            leader_elect=False,
+            identity="windlass-up",
+            history=self._history,
+            prometheus=self._prometheus,
         )
         self._is_scheduling = True
         try:

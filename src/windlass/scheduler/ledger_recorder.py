@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from windlass.telemetry.holders import NO_QUEUE, UNKNOWN_USER, Holder
 from windlass.telemetry.ledger import GpuKey, Ledger, build_ledger
 from windlass.telemetry.prometheus import Prometheus
 from windlass.telemetry.prometheus_samples import read_samples
+from windlass.telemetry.starts import Start, StartFinder
 from windlass.telemetry.usage import UsageKey
 from windlass.telemetry.usage_history import LedgerHistory
 
@@ -42,6 +43,7 @@ class LedgerRecorder:
         self._prometheus = Prometheus(prometheus) if prometheus else None
         self._samples: Mapping[GpuKey, GpuSample] = {}
         self._holder_by_pod: dict[str, Holder] = {}
+        self._starts = StartFinder()
         self._observed_at = 0
         self.ledger: Ledger | None = None
         """The last one."""
@@ -56,7 +58,8 @@ class LedgerRecorder:
         self._holder_by_pod = {share.pod: share.holder for share in ledger.shares if share.holder is not None}
         self._metrics.observe(ledger)
         if self._history is not None:
-            self._history.submit(lambda history: history.observe(ledger))
+            starts = self._starts.find(snapshot, ledger)
+            self._history.submit(lambda history: _keep(history, ledger, starts))
 
     def on_record(self, record: AuditRecord, now: int) -> None:
         """Called with what was carried out."""
@@ -75,16 +78,16 @@ class LedgerRecorder:
 
     async def run(self) -> None:
         """Reads measurements, if there is a Prometheus, until cancelled."""
-        told = ""
+        logged = ""
         while True:
             if self._prometheus is not None:
                 try:
                     self._samples = await asyncio.to_thread(read_samples, self._prometheus)
-                    told = ""
+                    logged = ""
                 except WindlassError as error:  # samples grow old, and GPUs become unmeasured by themselves
-                    if str(error) != told:
+                    if str(error) != logged:
                         log.warning("GPUs can't be measured: %s", error)
-                    told = str(error)
+                    logged = str(error)
             await asyncio.sleep(SAMPLE_SECONDS)
 
     def close(self) -> None:
@@ -111,6 +114,12 @@ class _HistoryThread:
             work(self._history)
         except Exception:  # a task boundary: history must not end scheduling, nor itself
             log.exception("history could not be kept")
+
+
+def _keep(history: LedgerHistory, ledger: Ledger, starts: Sequence[Start]) -> None:
+    history.observe(ledger)
+    for start in starts:
+        history.started(ledger.at, start)
 
 
 def _open(folder: Path) -> LedgerHistory:

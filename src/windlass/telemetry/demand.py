@@ -122,16 +122,18 @@ class _HoldReader:
         if not self._waiting_by_shape:
             return {}
         free = self._nodes_with_free_gpus()
-        lost: dict[int, Counter[str]] = defaultdict(Counter)
+        excluded: dict[int, Counter[str]] = defaultdict(Counter)
         for request, milli in self._waiting_by_shape.values():
             row = self._overlay.table.row(request.shape, self._snapshot, request.pod)
             reasons = self._overlay.reasons(request.pod, row)
             free = free[reasons[free] != 0]
             codes_by_mask = {mask: self._code(request.shape, mask) for mask in set(reasons[free].tolist())}
             for node in free.tolist():
-                lost[node][codes_by_mask[int(reasons[node])]] += milli
+                excluded[node][codes_by_mask[int(reasons[node])]] += milli
         names = self._snapshot.nodes.names
-        return {names[node]: max(lost[node], key=lambda code: (lost[node][code], code)) for node in free.tolist()}
+        return {
+            names[node]: max(excluded[node], key=lambda code: (excluded[node][code], code)) for node in free.tolist()
+        }
 
     def _requests(self, key: str) -> Iterator[_Request]:
         row, snapshot = self._pod_rows.get(key), self._snapshot

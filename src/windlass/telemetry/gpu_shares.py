@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from windlass.cluster.node_state import DEV_FIRST, GEOMETRY
+from windlass.cluster.node_state import DEV_FIRST, GEOMETRY, MEMORY_MIB
 from windlass.cluster.node_state_builder import read_node
 from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.shape import Shape
@@ -21,7 +21,9 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import DeviceGrant
 from windlass.model.errors import InputError
 from windlass.model.mig import GEOMETRIES, find_profile, profile_of_resource
-from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
+from windlass.model.pod import Pod
+from windlass.model.requests import parse_amount
 
 WHOLE_MILLI = 1000
 
@@ -33,38 +35,81 @@ class PodShare(NamedTuple):
 
 def shares_by_device(snapshot: Snapshot) -> dict[int, list[PodShare]]:
     """Device row → what pods hold of it; never more than the whole GPU, whatever the kubelet has handed out twice."""
-    pods, state = snapshot.pods, snapshot.node_state
-    shares: dict[int, list[PodShare]] = {}
-    left: dict[int, int] = {}
-
-    def take(device: int, pod_row: int, milli: int) -> int:
-        taken = min(milli, left.get(device, WHOLE_MILLI))
-        if taken > 0:
-            shares.setdefault(device, []).append(PodShare(pod_row, taken))
-            left[device] = left.get(device, WHOLE_MILLI) - taken
-        return milli - max(0, taken)
-
-    counted: dict[int, list[int]] = {}
+    divider = _Divider(snapshot)
+    pods = snapshot.pods
     fixed = _fixed_layout_columns(snapshot)
-    for row in np.flatnonzero((pods.node >= 0) & (pods.alive == 1) & (pods.shape != UNREADABLE)).tolist():
-        node = int(pods.node[row])
-        devices = state.devices(node)
-        for grant in pods.grants[row]:
+    counted: dict[int, list[int]] = {}
+    unreadable: list[int] = []
+    for row in np.flatnonzero((pods.node >= 0) & (pods.alive == 1)).tolist():
+        if int(pods.shape[row]) == UNREADABLE:
+            unreadable.append(row)
+            continue
+        divider.take_grants(row)
+        if not pods.grants[row] and fixed and _units(snapshot.shapes[int(pods.shape[row])], fixed):
+            counted.setdefault(int(pods.node[row]), []).append(row)
+    for node, rows in counted.items():
+        divider.take_parts(node, rows, fixed)
+    for row in unreadable:
+        divider.take_unreadable(row)
+    return divider.shares
+
+
+class _Divider:
+    """Divides GPUs among pods, each up to the whole GPU."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot, self._pods, self._state = snapshot, snapshot.pods, snapshot.node_state
+        self.shares: dict[int, list[PodShare]] = {}
+        self._left: dict[int, int] = {}
+
+    def take_grants(self, row: int) -> None:
+        devices = self._state.devices(int(self._pods.node[row]))
+        for grant in self._pods.grants[row]:
             if grant.index < len(devices):
                 device = devices[grant.index]
-                take(device, row, _grant_milli(grant, int(state.device_info[device, GEOMETRY])))
-        if not pods.grants[row] and fixed and _units(snapshot.shapes[int(pods.shape[row])], fixed):
-            counted.setdefault(node, []).append(row)
-    for node, rows in counted.items():
-        first, indices, weights = int(state.node_info[node, DEV_FIRST]), *_fixed_layout(snapshot, node)
+                self._take(device, row, _grant_milli(grant, int(self._state.device_info[device, GEOMETRY])))
+
+    def take_parts(self, node: int, rows: list[int], fixed: Mapping[str, int]) -> None:
+        """Pods of a node whose parts Kubernetes only counts, on its partitioned GPUs in order."""
+        state = self._state
+        first, indices, weights = int(state.node_info[node, DEV_FIRST]), *_fixed_layout(self._snapshot, node)
         total = sum(int(state.allocatable[node, fixed[name]]) * weight for name, weight in weights.items())
         for row in rows:
-            shape = snapshot.shapes[int(pods.shape[row])]
+            shape = self._snapshot.shapes[int(self._pods.shape[row])]
             units = sum(amount * weights.get(name, 0) for name, amount in _units(shape, fixed).items())
             rest = WHOLE_MILLI * len(indices) * units // max(1, total)
             for index in indices:
-                rest = take(first + index, row, rest)
-    return shares
+                rest = self._take(first + index, row, rest)
+
+    def take_unreadable(self, row: int) -> None:
+        """A pod that runs, and whose request says something that can't be read, still has the GPUs of its limits: on
+        those that nobody else holds, since nothing says which."""
+        wanted = _limit_gpus(self._pods.objects[row])
+        for device in self._state.devices(int(self._pods.node[row])):
+            if not wanted:
+                return
+            if device not in self.shares:
+                self._take(device, row, WHOLE_MILLI)
+                wanted -= 1
+
+    def _take(self, device: int, pod_row: int, milli: int) -> int:
+        """What is left of the request."""
+        left = self._left.get(device, WHOLE_MILLI)
+        taken = max(0, min(milli, left))
+        if taken:
+            self.shares.setdefault(device, []).append(PodShare(pod_row, taken))
+            self._left[device] = left - taken
+        return milli - taken
+
+
+def _limit_gpus(pod: Pod) -> int:
+    total = 0
+    for container in pod.spec.containers:
+        try:
+            total += parse_amount(GPU_RESOURCE, container.resources.limits.get(GPU_RESOURCE, 0))
+        except InputError:
+            continue
+    return total
 
 
 def shape_milli(shape: Shape, snapshot: Snapshot) -> int:
@@ -79,7 +124,7 @@ def shape_milli(shape: Shape, snapshot: Snapshot) -> int:
     if gpu.profile:
         return gpu.count * profile_milli(gpu.profile)
     if gpu.memory_mib:
-        largest = int(snapshot.node_state.device_info[:, 1].max(initial=1))
+        largest = int(snapshot.node_state.device_info[:, MEMORY_MIB].max(initial=1))
         return gpu.count * min(WHOLE_MILLI, -(-gpu.memory_mib * WHOLE_MILLI // max(1, largest)))
     return gpu.count * gpu.milli
 

@@ -19,6 +19,7 @@ from windlass.model.workload import Workload
 
 UNKNOWN_USER = "unknown"
 NO_QUEUE = "(none)"
+MAX_USER_LETTERS = 128
 
 
 class Holder(msgspec.Struct, frozen=True, gc=False):
@@ -75,7 +76,12 @@ def _team(meta: ObjectMeta) -> str:
 
 
 def _user(meta: ObjectMeta) -> str:
-    return meta.labels.get(USER_LABEL) or meta.annotations.get(USER_LABEL) or UNKNOWN_USER
+    return meta.labels.get(USER_LABEL) or _plain(meta.annotations.get(USER_LABEL, "")) or UNKNOWN_USER
+
+
+def _plain(text: str) -> str:
+    """An annotation as a name: any text can stand there, and it ends up in tables, CSV and names of series."""
+    return "".join(letter for letter in text if letter.isprintable())[:MAX_USER_LETTERS].strip(" =+-@")
 
 
 def _job_of_owner(pod: Pod) -> str:

@@ -18,6 +18,8 @@ import msgspec
 
 from windlass.cluster.node_state import HEALTHY, MODEL
 from windlass.cluster.snapshot import Snapshot
+from windlass.model.names.nvidia import GPU_RESOURCE
+from windlass.model.queue import QueueSystem
 from windlass.placement.implied_topology import is_node_ready
 from windlass.telemetry.activity import (
     COMPUTING,
@@ -71,6 +73,8 @@ class Ledger(msgspec.Struct, frozen=True):
     demand: Demand = Demand()
     spinning_unknown_milli: int = 0
     """Of `computing`: GPUs that don't give what is needed to tell a kernel that only waits from work."""
+    quota_milli: dict[str, int] = {}
+    """ClusterQueue → milli-GPU of its nominal quota, over all flavors."""
 
     @property
     def total_milli(self) -> int:
@@ -123,7 +127,18 @@ def build_ledger(
 ) -> Ledger:
     builder = _Builder(snapshot, samples, demand, now, rules)
     shares = tuple(share for row in range(snapshot.nodes.size) for share in builder.node_shares(row))
-    return Ledger(now, shares, demand, builder.spinning_unknown_milli)
+    return Ledger(now, shares, demand, builder.spinning_unknown_milli, _gpu_quotas(snapshot.queue_system))
+
+
+def _gpu_quotas(queues: QueueSystem) -> dict[str, int]:
+    """Quota of whole GPUs and their shares; instances have resources of their own, which don't add up with it."""
+    found: dict[str, int] = {}
+    for name, queue in queues.queues.items():
+        quotas = (flavor.quotas for group in queue.resource_groups for flavor in group.flavors)
+        amounts = [quota[GPU_RESOURCE].nominal for quota in quotas if GPU_RESOURCE in quota]
+        if amounts:
+            found[name] = sum(amounts)
+    return found
 
 
 class _Builder:

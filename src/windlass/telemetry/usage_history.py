@@ -4,6 +4,13 @@ The scheduler has a `LedgerHistory` and gives it a ledger every now and then; `w
 folder. Kept are the milli-GPU-seconds of every holder, model and state in slots of five minutes, exactly: the sums of a
 slot are all GPUs times the seconds that were observed. Time in which no ledger came is not covered, and so is nobody's
 idle time.
+
+    use      state, model, team, queue, user, job     what `usage` adds up
+    sum      state, model                             the same without holders, and
+    held     queue                                    by queue: few series, which the page's Time view reads at once
+    quota    queue                                    nominal quota
+    waiting  cause, models                            what waiting work asks for
+    covered                                           seconds
 """
 
 from __future__ import annotations
@@ -15,7 +22,8 @@ import msgspec
 from windlass.storage.disk import Disk
 from windlass.telemetry.history.reader import HistoryReader, open_history
 from windlass.telemetry.history.writer import HistoryWriter
-from windlass.telemetry.ledger import Ledger
+from windlass.telemetry.ledger import ALLOCATED_STATES, STATES, Ledger
+from windlass.telemetry.starts import Start
 from windlass.telemetry.usage import Usage, UsageKey
 
 SLOT_SECONDS = 300
@@ -28,8 +36,10 @@ HISTORY_DAYS = 395
 COVERED = "covered"
 """Series: seconds of the slot that ledgers cover."""
 EVICTED = "evicted"
-_USE, _WAITING = "use", "waiting"
+STARTED = "started"
 _SEPARATOR = "\x1f"
+_USE, SUM, HELD, QUOTA, WAITING = "use", "sum", "held", "quota", "waiting"
+SUMMARY_KINDS = (SUM, HELD, QUOTA, WAITING, COVERED)
 
 
 class LedgerHistory:
@@ -43,7 +53,8 @@ class LedgerHistory:
         self._slot, self._newest_slot = -1, -1
         self._flushed_at = 0
         self._usage = Usage(0, 0)
-        self._waiting: dict[str, int] = {}
+        self._amounts: dict[str, int] = {}
+        """Series of `quota` and `waiting` → milli-GPU-seconds of the slot."""
 
     def observe(self, ledger: Ledger) -> None:
         """What the ledger before said holds until this one, cut at the ends of slots."""
@@ -56,11 +67,16 @@ class LedgerHistory:
                 at = until
         if abs(ledger.at - self._flushed_at) >= FLUSH_SECONDS:
             self.flush()
+            self.writer.sync_or_log()
             self._flushed_at = ledger.at
 
     def evicted(self, at: int, key: UsageKey, lost_gpu_seconds: int, reason: str, gainer: str) -> None:
         fields = {**msgspec.structs.asdict(key), "lost": lost_gpu_seconds, "reason": reason, "gainer": gainer}
         self.writer.add_event(at, EVICTED, fields)
+
+    def started(self, at: int, start: Start) -> None:
+        fields = {**msgspec.structs.asdict(start.holder), "milli": start.milli, "waited": start.waited_seconds}
+        self.writer.add_event(at, STARTED, fields)
 
     def flush(self) -> None:
         """Writes what is known of the current slot. It is written again, with more, when more is known."""
@@ -69,7 +85,7 @@ class LedgerHistory:
         row: dict[str, int | None] = {COVERED: self._usage.covered_seconds}
         for key, states in self._usage.sums.items():
             row |= {series_name(key, state): amount for state, amount in states.items() if amount}
-        row |= {f"{_WAITING}{_SEPARATOR}{cause}": amount for cause, amount in self._waiting.items()}
+        row |= summary_of(self._usage) | self._amounts
         self.writer.append(self._slot * SLOT_SECONDS, row)
 
     def close(self) -> None:
@@ -81,17 +97,26 @@ class LedgerHistory:
         if slot != self._slot:
             self.flush()
             self._begin_slot(slot)
+        seconds = min(seconds, SLOT_SECONDS - self._usage.covered_seconds)
+        if seconds <= 0:
+            return  # the clock was set back: these seconds are in the history already
         self._usage.add_ledger(ledger, seconds)
         for work in ledger.demand.waiting:
-            self._waiting[work.cause] = self._waiting.get(work.cause, 0) + work.milli * seconds
+            self._add_amount(join_name(WAITING, work.cause, ",".join(work.models)), work.milli * seconds)
+        for queue, milli in ledger.quota_milli.items():
+            self._add_amount(join_name(QUOTA, queue), milli * seconds)
+
+    def _add_amount(self, name: str, milli_seconds: int) -> None:
+        self._amounts[name] = self._amounts.get(name, 0) + milli_seconds
 
     def _begin_slot(self, slot: int) -> None:
         """Goes on with what is known of the slot, after a restart or where the clock was set back."""
-        self._usage, self._waiting = Usage(0, 0), {}
+        self._usage, self._amounts = Usage(0, 0), {}
         if self._newest_slot < 0 or slot <= self._newest_slot:
             reader = HistoryReader(self._disk, SLOT_SECONDS)
             start, end = slot * SLOT_SECONDS, (slot + 1) * SLOT_SECONDS
-            self._usage, self._waiting = read_usage(reader, start, end), read_waiting(reader, start, end)
+            self._usage = read_usage(reader, start, end)
+            self._amounts = reader.sums(start, end, lambda name: kind_of(name) in (QUOTA, WAITING))
         self._slot, self._newest_slot = slot, max(slot, self._newest_slot)
 
 
@@ -101,8 +126,9 @@ def read_usage(reader: HistoryReader, start: int, end: int) -> Usage:
         if name == COVERED:
             usage.covered_seconds = total
         else:
-            key, state = parse_series_name(name)
-            usage.add(key, state, total)
+            found = parse_series_name(name)
+            if found is not None:
+                usage.add(*found, total)
     for event in reader.events(start, end):
         if event.kind == EVICTED:
             key = UsageKey(*(str(event.fields.get(field, "")) for field in ("team", "queue", "user", "job")))
@@ -119,19 +145,52 @@ def open_ledger_history(folder: Path) -> HistoryReader:
 
 def read_waiting(reader: HistoryReader, start: int, end: int) -> dict[str, int]:
     """Cause → milli-GPU-seconds that waited for it."""
-    prefix = f"{_WAITING}{_SEPARATOR}"
-    sums = reader.sums(start, end, lambda name: name.startswith(prefix))
-    return {name.removeprefix(prefix): total for name, total in sums.items()}
+    found: dict[str, int] = {}
+    for name, total in reader.sums(start, end, lambda name: kind_of(name) == WAITING).items():
+        cause = split_name(name)[1]
+        found[cause] = found.get(cause, 0) + total
+    return found
+
+
+def summary_of(usage: Usage) -> dict[str, int]:
+    """Series of `sum` and `held` → milli-GPU-seconds."""
+    found: dict[str, int] = {}
+    for key, states in usage.sums.items():
+        for state, amount in states.items():
+            if amount:
+                name = join_name(SUM, state, key.model)
+                found[name] = found.get(name, 0) + amount
+        held = sum(states.get(state, 0) for state in ALLOCATED_STATES)
+        if held:
+            name = join_name(HELD, key.queue)
+            found[name] = found.get(name, 0) + held
+    return found
+
+
+def join_name(*parts: str) -> str:
+    return _SEPARATOR.join(parts)
+
+
+def kind_of(name: str) -> str:
+    return name.partition(_SEPARATOR)[0]
+
+
+def split_name(name: str) -> list[str]:
+    return name.split(_SEPARATOR)
 
 
 def series_name(key: UsageKey, state: str) -> str:
-    return _SEPARATOR.join((_USE, state, key.model, key.team, key.queue, key.user, key.job))
+    return join_name(_USE, state, key.model, key.team, key.queue, key.user, key.job)
 
 
-def parse_series_name(name: str) -> tuple[UsageKey, str]:
-    _, state, model, team, queue, user, job = name.split(_SEPARATOR)
+def parse_series_name(name: str) -> tuple[UsageKey, str] | None:
+    """None for a name that another version, or nobody, has written."""
+    parts = split_name(name)
+    if len(parts) != 7 or parts[1] not in STATES:
+        return None
+    _, state, model, team, queue, user, job = parts
     return UsageKey(team, queue, user, job, model), state
 
 
 def _is_usage(name: str) -> bool:
-    return name == COVERED or name.startswith(f"{_USE}{_SEPARATOR}")
+    return kind_of(name) in (_USE, COVERED)

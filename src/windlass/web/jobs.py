@@ -15,6 +15,8 @@ from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.web.pods import PodRecord, gpu_request_fields
 
+OTHERS = "(others)"
+"""Namespace of pods that the viewer sees nothing of but the room that they take (`web.visible_objects`)."""
 MOST_PODS = 256
 """Most pods in a job's details; counts include all."""
 _NODES_LACK = re.compile(r"^0/\d+ nodes are available: (.*)$", re.DOTALL)
@@ -27,6 +29,8 @@ def job_view(
 ) -> Unstructured | None:
     """None if there is nothing to show."""
     namespace, kind, name = key.split("/", 2)
+    if namespace == OTHERS:
+        return None
     if not pods and (owner is None or kind not in ("Job", "StatefulSet", "Deployment")):
         return None
     live = [pod for pod in pods if pod.state not in ("done", "failed")]

@@ -1,15 +1,17 @@
-"""The page's web application: its files, its live stream, and the buttons that fail and repair simulated hardware.
+"""The page's web application: its files, its live stream, the past, and the buttons that fail simulated hardware.
 
-`cli.up` creates it with `make_page` and serves it on its own listener. A browser can't read or write Kubernetes objects
-through it; the only writes are faults of the sandbox.
+`cli.up` creates it with `make_page` and serves it on its own listener, `cli.observe` does so for a real cluster. A
+browser can't read or write Kubernetes objects through it; the only writes are faults of the sandbox.
 """
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import html
 import re
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any, Protocol
 
 import msgspec
@@ -19,8 +21,11 @@ from windlass.model.errors import WindlassError
 from windlass.web.assets import Asset, load_assets
 from windlass.web.one_time_links import OneTimeLinks
 from windlass.web.page_state import ObjectSource
+from windlass.web.past_page import PastPage
 from windlass.web.session import RequestRefused, Sessions
-from windlass.web.update_stream import UpdateStream
+from windlass.web.stream_pool import StreamPool
+from windlass.web.token_access import SignIn
+from windlass.web.viewers import Viewer
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 CONTENT_SECURITY_POLICY = (
@@ -36,7 +41,10 @@ HEADERS = {
     "Cross-Origin-Resource-Policy": "same-origin",
     "Permissions-Policy": "camera=(), microphone=(), geolocation=()",
 }
-LARGEST_BODY = 4096
+LARGEST_BODY = 16_384
+"""A bearer token with many groups in it has some thousand bytes."""
+RECHECK_SECONDS = 30.0
+"""How often an open page's rights are asked for again."""
 REAL_GPUS_EVENT = b"event: real\ndata: {}\n\n"
 """Tells the page that GPUs are real, so that it shows no fault buttons."""
 REFUSAL_PAGE = (
@@ -59,22 +67,50 @@ class FaultRequest(msgspec.Struct, forbid_unknown_fields=True):
     xid: int | None = None
 
 
+class Access(Protocol):
+    """Who may look: by a link (`web.session`), or by the cluster's own authentication (`web.token_access`)."""
+
+    def check_host(self, request: web.BaseRequest) -> None: ...
+
+    async def enter(self, request: web.BaseRequest) -> web.Response | None: ...
+
+    async def viewer(self, request: web.BaseRequest) -> Viewer: ...
+
+    def check_write(self, request: web.BaseRequest) -> None: ...
+
+
 def make_page(
-    source: ObjectSource, faults: FaultInjector | None, links: OneTimeLinks, hosts: Callable[[], set[str]]
+    source: ObjectSource,
+    faults: FaultInjector | None,
+    links: OneTimeLinks,
+    hosts: Callable[[], set[str]],
+    history: Path | None = None,
 ) -> web.Application:
     """`hosts` are the `name:port` under which the page is served; `faults` is None where nothing is simulated."""
-    live, sessions, assets = UpdateStream(source), Sessions(links, hosts), load_assets()
-    page = _Page(live, sessions, assets, faults)
-    app = web.Application(middlewares=[_guard(sessions)], client_max_size=LARGEST_BODY)
+    return make_application(source, faults, Sessions(links, hosts), history)
+
+
+def make_application(
+    source: ObjectSource, faults: FaultInjector | None, access: Access, history: Path | None
+) -> web.Application:
+    streams = StreamPool(source)
+    page = _Page(streams, access, load_assets(), faults)
+    past = PastPage(source, access, history)
+    app = web.Application(middlewares=[_guard(access)], client_max_size=LARGEST_BODY)
     app.router.add_get("/", page.index)
     app.router.add_get("/live", page.live)
+    app.router.add_get("/time", past.time)
+    app.router.add_get("/teams", past.teams)
     app.router.add_post("/faults", page.faults)
+    if isinstance(access, SignIn):
+        access.add_routes(app)
     app.router.add_get("/{path:.+}", page.asset)
 
     async def run(_: web.Application) -> Any:
-        await live.start()
+        past.start()
         yield
-        await live.stop()
+        past.stop()
+        await streams.stop()
 
     app.cleanup_ctx.append(run)
     return app
@@ -82,22 +118,19 @@ def make_page(
 
 class _Page:
     def __init__(
-        self, live: UpdateStream, sessions: Sessions, assets: dict[str, Asset], faults: FaultInjector | None
+        self, streams: StreamPool, access: Access, assets: dict[str, Asset], faults: FaultInjector | None
     ) -> None:
-        self._live, self._sessions, self._assets, self._faults = live, sessions, assets, faults
+        self._streams, self._access, self._assets, self._faults = streams, access, assets, faults
 
     async def index(self, request: web.Request) -> web.StreamResponse:
-        if "token" in request.query:
-            return self._sessions.start_session(request)
-        self._sessions.check_session(request)
-        return self._file("index.html")
+        return await self._access.enter(request) or self._file("index.html")
 
     async def asset(self, request: web.Request) -> web.StreamResponse:
         # Without a session check: assets hold nothing about the cluster, and browsers fetch icons without a cookie.
         return self._file(request.match_info["path"])
 
     async def live(self, request: web.Request) -> web.StreamResponse:
-        self._sessions.check_session(request)
+        viewer = await self._access.viewer(request)
         response = web.StreamResponse(
             headers={**HEADERS, "Content-Type": "text/event-stream", "Cache-Control": "no-store"}
         )
@@ -105,12 +138,28 @@ class _Page:
         with contextlib.suppress(ConnectionError):
             if self._faults is None:
                 await response.write(REAL_GPUS_EVENT)
-            await self._live.stream_to(response.write)
+            await self._stream_while_allowed(request, viewer, response.write)
         return response
 
+    async def _stream_while_allowed(
+        self, request: web.Request, viewer: Viewer, write: Callable[[bytes], object]
+    ) -> None:
+        """Ends when the viewer may see something else than before, or nothing: the browser then asks anew."""
+        streaming = asyncio.create_task((await self._streams.of(viewer)).stream_to(write))
+        try:
+            while not (await asyncio.wait((streaming,), timeout=RECHECK_SECONDS))[0]:
+                if await self._access.viewer(request) != viewer:
+                    return
+            await streaming
+        except RequestRefused:
+            return
+        finally:
+            streaming.cancel()
+            await asyncio.gather(streaming, return_exceptions=True)
+
     async def faults(self, request: web.Request) -> web.StreamResponse:
-        self._sessions.check_session(request)
-        self._sessions.check_write(request)
+        await self._access.viewer(request)
+        self._access.check_write(request)
         if self._faults is None:
             raise RequestRefused(409, "Faults can be injected only into simulated nodes; these are real.")
         try:
@@ -138,13 +187,13 @@ class _Page:
         return web.Response(body=asset.content, content_type=asset.kind, charset=asset.charset, headers=asset.headers)
 
 
-def _guard(sessions: Sessions) -> Any:
+def _guard(access: Access) -> Any:
     """Before and after every request: the address is ours, and the answer has the headers that protect the page."""
 
     @web.middleware
     async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
         try:
-            sessions.check_host(request)
+            access.check_host(request)
             response = await handler(request)
         except RequestRefused as refused:
             response = _refusal(request, refused)

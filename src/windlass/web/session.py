@@ -14,10 +14,12 @@ from collections.abc import Callable
 from aiohttp import web
 
 from windlass.web.one_time_links import OneTimeLinks
+from windlass.web.viewers import EVERYTHING, Viewer
 
 COOKIE = "windlass-page"
 PAGE_HEADER = "X-Windlass-Page"
 MOST_SESSIONS = 256
+OTHER_SITES = "Requests from other sites are refused."
 NEW_LINK_HINT = "`windlass page` prints a new one."
 REDIRECT_PAGE = (
     '<!doctype html><meta http-equiv="refresh" content="0; url=/"><title>Windlass</title><a href="/">Windlass</a>'
@@ -32,6 +34,14 @@ class RequestRefused(Exception):
         self.status, self.reason = status, reason
 
 
+def check_site(request: web.BaseRequest) -> None:
+    """Refuses what another site's page has sent."""
+    site = request.headers.get("Sec-Fetch-Site", "none")
+    navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
+    if site not in ("none", "same-origin") and not navigation:
+        raise RequestRefused(403, OTHER_SITES)
+
+
 class Sessions:
     def __init__(self, links: OneTimeLinks, hosts: Callable[[], set[str]]) -> None:
         self._links, self._hosts = links, hosts
@@ -41,13 +51,21 @@ class Sessions:
         """Refuses requests with a foreign Host, and cross-site requests."""
         if request.headers.get("Host", "").lower() not in self._hosts():
             raise RequestRefused(421, "This server answers only at the address that `windlass up` printed.")
-        site = request.headers.get("Sec-Fetch-Site", "none")
-        navigation = request.headers.get("Sec-Fetch-Mode") == "navigate" and request.method == "GET"
-        if site not in ("none", "same-origin") and not navigation:
-            raise RequestRefused(403, "Requests from other sites are refused.")
+        check_site(request)
         origin = request.headers.get("Origin")
         if origin is not None and not self._is_ours(origin, request):
-            raise RequestRefused(403, "Requests from other sites are refused.")
+            raise RequestRefused(403, OTHER_SITES)
+
+    async def enter(self, request: web.BaseRequest) -> web.Response | None:
+        """The answer to the page's address, where that is not the page itself."""
+        if "token" in request.query:
+            return self.start_session(request)
+        self.check_session(request)
+        return None
+
+    async def viewer(self, request: web.BaseRequest) -> Viewer:
+        self.check_session(request)
+        return EVERYTHING
 
     def check_session(self, request: web.BaseRequest) -> None:
         if not self._is_known(request):

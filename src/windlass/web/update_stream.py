@@ -57,6 +57,10 @@ class UpdateStream:
         for reader in self._readers:
             reader.has_updates.set()
 
+    @property
+    def has_readers(self) -> bool:
+        return bool(self._readers)
+
     async def stream_to(self, write: Callable[[bytes], object]) -> None:
         """Writes server-sent events with the awaitable `write` until it fails or is cancelled."""
         reader = Subscriber()

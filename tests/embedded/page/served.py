@@ -10,6 +10,7 @@ import asyncio
 import socket
 import threading
 from collections.abc import Callable, Coroutine
+from pathlib import Path
 from typing import Any
 
 from aiohttp import web
@@ -39,8 +40,8 @@ class Orders:
 class Served:
     """`simulated` is false where nothing can be broken, as with real GPUs."""
 
-    def __init__(self, simulated: bool = True) -> None:
-        self.feed, self.orders, self._simulated = Feed(), Orders(), simulated
+    def __init__(self, simulated: bool = True, history: Path | None = None) -> None:
+        self.feed, self.orders, self._simulated, self._history = Feed(), Orders(), simulated, history
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._host = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -80,7 +81,7 @@ class Served:
 
     async def _start(self) -> None:
         faults = self.orders if self._simulated else None
-        app = make_page(self.feed, faults, self._links, lambda: {self._host})
+        app = make_page(self.feed, faults, self._links, lambda: {self._host}, self._history)
         self._runner = web.AppRunner(app, shutdown_timeout=1)
         await self._runner.setup()
         await self._listen()

@@ -44,18 +44,20 @@ class HistoryFolder:
 
     def is_closed(self, day: int) -> bool:
         """Whether the day has its own file, and no journal beside it."""
-        return (day, "day") in self._files() and (day, "journal") not in self._files()
+        files = self._files()
+        return (day, "day") in files and (day, "journal") not in files
 
     def read_day(self, day: int) -> Day:
-        """All of it: the closed file, and over it the journal."""
-        found = Day()
+        """All of it: the closed file, and over it the journal. The journal is read first: a writer that closes the day
+        meanwhile removes it only when the closed file is there."""
+        found, journal = Day(), self._read(journal_name(day))
         index, data = self._whole(day)
         for name, entry in index.series.items():
             slots, values = read_block(data[entry.offset : entry.offset + entry.length])
             found.series[name] = dict(zip(slots, values, strict=True))
         for offset, length in index.others:
             found.merge(read_other(data[offset : offset + length]))
-        found.merge(read_journal(self._read(journal_name(day))))
+        found.merge(read_journal(journal))
         return found
 
     def index(self, day: int) -> Index:

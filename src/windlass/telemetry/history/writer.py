@@ -71,12 +71,18 @@ class HistoryWriter:
         if self._day >= 0:
             self._disk.sync(journal_name(self._day))
 
-    def close(self) -> None:
-        """The journal stays open for the next writer; the day is closed when a later one begins."""
+    def sync_or_log(self) -> bool:
+        """For callers whose values are of an earlier time than the clock's, so that `append` can't tell what is due."""
         try:
             self.sync()
         except OSError as error:
-            log.error("history could not be synced: %s", error)
+            self._on_failure(error)
+            return False
+        return True
+
+    def close(self) -> None:
+        """The journal stays open for the next writer; the day is closed when a later one begins."""
+        self.sync_or_log()
         self._disk.close()
 
     # Days
@@ -154,13 +160,8 @@ class HistoryWriter:
         return True
 
     def _sync_if_due(self, at: float) -> None:
-        if self._synced_at is not None and 0 <= at - self._synced_at < SYNC_SECONDS:
-            return
-        try:
-            self.sync()
-            self._synced_at = at
-        except OSError as error:
-            self._on_failure(error)
+        if self._synced_at is None or not 0 <= at - self._synced_at < SYNC_SECONDS:
+            self._synced_at = at if self.sync_or_log() else None
 
     def _on_failure(self, error: OSError) -> None:
         if str(error) != self._failure:
