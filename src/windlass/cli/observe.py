@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.parameters import default_option
-from windlass.cli.scheduler import Address, kubeconfig_options
+from windlass.cli.replica_options import Address
+from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import InputError
 
 if TYPE_CHECKING:
