@@ -22,7 +22,7 @@ from windlass.telemetry.starts import Start
 from windlass.telemetry.usage_history import LedgerHistory
 from windlass.web.page import make_application
 from windlass.web.token_access import COOKIE, TokenAccess
-from windlass.web.viewers import VALID_SECONDS, Viewers
+from windlass.web.viewers import MAX_AT_ONCE, VALID_SECONDS, Viewers
 
 USERS = {"admin-token": "admin", "ada-token": "ada", "nobody-token": "nobody"}
 RIGHTS = {("admin", "pods", ""), ("admin", "nodes", ""), ("ada", "pods", "own")}
@@ -211,3 +211,24 @@ def test_time_and_teams_are_filtered_too(tmp_path: Path) -> None:
                 assert answer.status == 400
 
     visit(act, tmp_path)
+
+
+def test_strangers_with_many_tokens_do_not_flood_the_api_server() -> None:
+    class Slow(Reviews):
+        under_way = most = 0
+
+        async def read(self, request: Request, kind: type[Any]) -> Any:
+            self.under_way += 1
+            self.most = max(self.most, self.under_way)
+            await asyncio.sleep(0)
+            self.under_way -= 1
+            return await super().read(request, kind)
+
+    async def ask() -> int:
+        reviews = Slow()
+        viewers = Viewers(reviews, set)  # type: ignore[arg-type]
+        found = await asyncio.gather(*(viewers.of_token(f"made-up-{number}") for number in range(200)))
+        assert set(found) == {None}
+        return reviews.most
+
+    assert asyncio.run(ask()) <= MAX_AT_ONCE

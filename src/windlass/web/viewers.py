@@ -92,7 +92,8 @@ class Viewers:
 
     async def _ask(self, token: str) -> Viewer | None:
         body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        review = await self._client.read(Request("POST", REVIEW_PATH, body=body), _TokenReview)
+        async with self._limit:  # strangers may send any number of tokens, which the API server has to look at
+            review = await self._client.read(Request("POST", REVIEW_PATH, body=body), _TokenReview)
         if not review.status.authenticated or not review.status.user.username:
             return None
         user = review.status.user
