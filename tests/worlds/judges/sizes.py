@@ -40,10 +40,11 @@ class SizeJudge:
             if tree is None or job["spec"].get("suspend") or is_deleted(job):
                 continue
             held = _held_pods(tree)
-            pods = [pod for pod in self._state.pods_of(tree) if not is_deleted(pod)]
+            present = self._state.pods_of(tree)
+            pods = [pod for pod in present if not is_deleted(pod)]
             bound = sum(1 for pod in pods if node_of(pod))
             wanted = _wanted_pods(job)
-            needs = max(wanted, len(pods))
+            needs = max(wanted, len(present))  # those that are deleted hold it until their kubelet has ended them
             if bound > held:
                 yield f"{key_of(tree)} runs {bound} pods with quota for {held}"
             elif wanted > held and ELASTIC_JOB_ANNOTATION not in annotations_of(job):
