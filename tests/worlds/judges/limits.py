@@ -37,8 +37,12 @@ class LimitJudge:
         self._said: set[tuple[str, str]] = set()
 
     def disturb(self) -> None:
-        """The scheduler may be late for other reasons."""
+        """The scheduler may be late for other reasons. Pods that are ready now count all the same."""
         self._calm_since = self._state.clock()
+        for key, tree in self._state.workloads.items():
+            if admission(tree):
+                pods = [pod for pod in self._state.pods_of(tree) if not is_deleted(pod)]
+                self._is_ready(key, pods, condition_time(tree, "Admitted"))
 
     def check(self) -> None:
         now = self._state.clock()
