@@ -11,7 +11,7 @@ from collections.abc import Mapping
 
 from windlass.cluster.change_detection import is_node_unchanged
 from windlass.cluster.node_columns import NodeColumns
-from windlass.cluster.node_state import BLOCKED, DEV_END, DEV_FIRST, REPLICAS, NodeState
+from windlass.cluster.node_state import ALIGNMENT, BLOCKED, DEV_END, DEV_FIRST, REPLICAS, NodeState
 from windlass.cluster.node_state_builder import GpuModelCodes, NodeRow, build_state, read_node
 from windlass.cluster.resource_columns import ResourceColumns
 from windlass.model.bug import bug_of
@@ -110,7 +110,8 @@ class NodeTable:
             fresh.allocatable[0],
             fresh.gpu_pod_counts[0],
         )
-        state.node_info[row_index, REPLICAS] = fresh.node_info[0, REPLICAS]
+        for column in (REPLICAS, ALIGNMENT):
+            state.node_info[row_index, column] = fresh.node_info[0, column]
         state.node_info[row_index, BLOCKED] = name in self.errors
         devices = slice(state.node_info[row_index, DEV_FIRST], state.node_info[row_index, DEV_END])
         state.device_occupancy[devices], state.device_info[devices] = (
