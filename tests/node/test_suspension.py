@@ -15,7 +15,9 @@ from windlass.node.backend.protocol import DeviceError
 from windlass.node.cuda_checkpoint import CudaState
 from windlass.node.host_root import HostRoot
 from windlass.node.suspension import Suspender, pod_uid
+from windlass.node.suspension_records import SuspensionRecords
 
+FREE = {"GPU-a": 80_000}
 UID = "0f9c1c9e-2a45-4a3c-9a0f-0d5f3f1a7b11"
 GROUP = f"/kubepods.slice/kubepods-pod{UID.replace('-', '_')}.slice"
 
@@ -71,14 +73,14 @@ def machine(folder: Path, pids: dict[int, str], *, limit_mib: int = 4096, free_m
 def test_the_processes_of_a_pod_are_found_by_its_cgroup(tmp_path: Path) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box", 8: f"{GROUP}/box", 9: "/system.slice/sshd", 11: f"{GROUP}/box"})
     driver = PlayedDriver({7: CudaState.RUNNING, 9: CudaState.RUNNING, 11: CudaState.RUNNING})
-    found = Suspender(driver, host, {7: 300}).processes_of_pod("team", "train")
+    found = Suspender(driver, host, {7: {"GPU-a": 300}}, FREE.get, 610).processes_of_pod("team", "train")
     assert [(process.pid, process.memory_mib) for process in found] == [(7, 300), (11, 0)]
 
 
 def test_all_are_locked_before_the_first_is_taken_off(tmp_path: Path) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box", 8: f"{GROUP}/box"})
     driver = PlayedDriver({7: CudaState.RUNNING, 8: CudaState.RUNNING})
-    suspender = Suspender(driver, host, {7: 1000, 8: 500})
+    suspender = Suspender(driver, host, {7: {"GPU-a": 1000}, 8: {"GPU-a": 500}}, FREE.get, 610)
     done = suspender.suspend(suspender.processes([7, 8]), 10)
     assert [call for call, _ in driver.calls] == ["lock", "lock", "checkpoint", "checkpoint"]
     assert [(each.pid, each.memory_mib) for each in done] == [(7, 1000), (8, 500)]
@@ -98,7 +100,7 @@ def test_what_the_driver_refuses_leaves_all_running(
 ) -> None:
     host = machine(tmp_path_factory.mktemp("host"), dict.fromkeys((7, 8, 9), f"{GROUP}/box"))
     driver = PlayedDriver(dict.fromkeys((7, 8, 9), CudaState.RUNNING), failing)
-    suspender = Suspender(driver, host, {})
+    suspender = Suspender(driver, host, {}, FREE.get, 610)
     with pytest.raises(DeviceError, match=r"process \d \(python3\) can't be suspended: .* nothing is suspended"):
         suspender.suspend(suspender.processes([7, 8, 9]), 10)
     assert set(driver.states.values()) == {CudaState.RUNNING}
@@ -107,25 +109,67 @@ def test_what_the_driver_refuses_leaves_all_running(
 def test_a_process_that_cannot_be_put_back_is_named(tmp_path: Path) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box", 8: f"{GROUP}/box"})
     driver = PlayedDriver(dict.fromkeys((7, 8), CudaState.RUNNING), frozenset({("checkpoint", 8), ("restore", 7)}))
-    suspender = Suspender(driver, host, {})
+    suspender = Suspender(driver, host, {}, FREE.get, 610)
     with pytest.raises(DeviceError, match="process 7 could not be put back either: end the pod"):
         suspender.suspend(suspender.processes([7, 8]), 10)
     assert driver.states[8] is CudaState.RUNNING
 
 
-def test_a_gpu_that_is_taken_leaves_the_pod_suspended(tmp_path: Path) -> None:
-    host = machine(tmp_path, {7: f"{GROUP}/box"})
-    driver = PlayedDriver({7: CudaState.CHECKPOINTED}, frozenset({("restore", 7)}))
-    suspender = Suspender(driver, host, {})
-    with pytest.raises(DeviceError, match=r"process 7 \(python3\) can't be resumed and stays suspended"):
-        suspender.resume(suspender.processes([7]))
-    assert driver.states[7] is CudaState.CHECKPOINTED
+def test_a_process_that_the_driver_cannot_put_back_is_lost_and_named(tmp_path: Path) -> None:
+    host = machine(tmp_path, dict.fromkeys((7, 8), f"{GROUP}/box"))
+    driver = PlayedDriver(dict.fromkeys((7, 8), CudaState.CHECKPOINTED), frozenset({("restore", 8)}))
+    suspender = Suspender(driver, host, {}, FREE.get, 610)
+    with pytest.raises(DeviceError, match=r"process 8 \(python3\) can't be put back, .* end the pod"):
+        suspender.resume(suspender.processes([7, 8]))
+
+
+@pytest.mark.parametrize(("free_mib", "comes_back"), [(1500 + 512, True), (1500 + 511, False)])
+def test_nothing_is_put_back_without_room_on_the_gpu(tmp_path: Path, free_mib: int, comes_back: bool) -> None:
+    """Another command does it, which knows from the record alone what the processes had."""
+    host = machine(tmp_path, dict.fromkeys((7, 8), f"{GROUP}/box"))
+    driver = PlayedDriver(dict.fromkeys((7, 8), CudaState.RUNNING))
+    first = Suspender(driver, host, {7: {"GPU-a": 1000}, 8: {"GPU-a": 500}}, FREE.get, 610)
+    first.suspend(first.processes([7, 8]), 10)
+    later = Suspender(driver, host, {}, {"GPU-a": free_mib}.get, 610)
+    if comes_back:
+        assert len(later.resume(later.processes([7, 8]))) == 2
+        assert not list((tmp_path / "run/windlass/suspended").iterdir())
+    else:
+        calls = len(driver.calls)
+        with pytest.raises(InputError, match="1500 MiB are to come back to GPU-a, which has 2011 MiB free"):
+            later.resume(later.processes([7, 8]))
+        assert len(driver.calls) == calls
+
+
+def test_the_record_of_a_process_is_not_believed_of_a_later_one(tmp_path: Path) -> None:
+    host, stat = machine(tmp_path, {7: f"{GROUP}/box"}), tmp_path / "proc/7/stat"
+    records = SuspensionRecords(host)
+    stat.write_text("7 (a ) b) S " + " ".join(map(str, range(4, 30))))
+    records.write(7, {"GPU-a": 5})
+    assert records.read(7) == {"GPU-a": 5}
+    stat.write_text("7 (a ) b) S " + " ".join(map(str, range(5, 31))))
+    assert records.read(7) == {}
+
+
+@pytest.mark.parametrize(("driver_major", "independent", "done"), [(580, False, 0), (580, True, 2), (610, False, 2)])
+def test_processes_that_could_share_memory_are_not_taken_off_by_drivers_that_cannot_put_them_back(
+    tmp_path: Path, driver_major: int, independent: bool, done: int
+) -> None:
+    host = machine(tmp_path, dict.fromkeys((7, 8), f"{GROUP}/box"))
+    driver = PlayedDriver(dict.fromkeys((7, 8), CudaState.RUNNING))
+    suspender = Suspender(driver, host, {}, FREE.get, driver_major)
+    if done:
+        assert len(suspender.suspend(suspender.processes([7, 8]), 10, independent=independent)) == done
+    else:
+        with pytest.raises(InputError, match="processes 7, 8 could share GPU memory; driver 580"):
+            suspender.suspend(suspender.processes([7, 8]), 10)
+        assert not driver.calls
 
 
 def test_a_suspension_that_was_killed_is_ended_by_resume(tmp_path: Path) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box", 8: f"{GROUP}/box"})
     driver = PlayedDriver({7: CudaState.CHECKPOINTED, 8: CudaState.LOCKED})
-    suspender = Suspender(driver, host, {})
+    suspender = Suspender(driver, host, {}, FREE.get, 610)
     suspender.resume(suspender.processes([7, 8]))
     assert set(driver.states.values()) == {CudaState.RUNNING}
 
@@ -142,7 +186,7 @@ def test_nothing_is_begun_without_room_in_host_memory(
 ) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box", 8: f"{GROUP}/box"}, limit_mib=limit_mib, free_mib=free_mib)
     driver = PlayedDriver(dict.fromkeys((7, 8), CudaState.RUNNING))
-    suspender = Suspender(driver, host, {7: 1000, 8: 500})
+    suspender = Suspender(driver, host, {7: {"GPU-a": 1000}, 8: {"GPU-a": 500}}, FREE.get, 610)
     with pytest.raises(InputError, match=words):
         suspender.suspend(suspender.processes([7, 8]), 10)
     assert not driver.calls
@@ -150,7 +194,7 @@ def test_nothing_is_begun_without_room_in_host_memory(
 
 def test_it_fits_to_the_last_mib(tmp_path: Path) -> None:
     host = machine(tmp_path, {7: f"{GROUP}/box"}, limit_mib=1024 + 1500, free_mib=512 + 1500)
-    suspender = Suspender(PlayedDriver({7: CudaState.RUNNING}), host, {7: 1500})
+    suspender = Suspender(PlayedDriver({7: CudaState.RUNNING}), host, {7: {"GPU-a": 1500}}, FREE.get, 610)
     assert len(suspender.suspend(suspender.processes([7]), 10)) == 1
 
 
@@ -163,7 +207,8 @@ class TestCommand:
     def test_suspend_and_resume(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         host = machine(tmp_path, {7: f"{GROUP}/box"})
         driver = PlayedDriver({7: CudaState.RUNNING})
-        monkeypatch.setattr(node_suspend, "_open_suspender", lambda root: Suspender(driver, host, {7: 1000}))
+        suspender = Suspender(driver, host, {7: {"GPU-a": 1000}}, FREE.get, 610)
+        monkeypatch.setattr(node_suspend, "_open_suspender", lambda root: suspender)
         dry = CliRunner().invoke(node_suspend.suspend, ["train", "-n", "team", "--dry-run"])
         assert "running" in dry.output
         assert driver.states[7] is CudaState.RUNNING
@@ -175,14 +220,14 @@ class TestCommand:
         assert driver.states[7] is CudaState.RUNNING
 
     def test_a_pod_or_processes(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        suspender = Suspender(PlayedDriver({}), machine(tmp_path, {}), {})
+        suspender = Suspender(PlayedDriver({}), machine(tmp_path, {}), {}, FREE.get, 610)
         monkeypatch.setattr(node_suspend, "_open_suspender", lambda root: suspender)
         for arguments in ([], ["train", "--pid", "7"]):
             result = CliRunner().invoke(node_suspend.suspend, arguments)
             assert isinstance(result.exception, InputError)
 
     def test_a_pod_without_cuda(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        suspender = Suspender(PlayedDriver({}), machine(tmp_path, {7: f"{GROUP}/box"}), {})
+        suspender = Suspender(PlayedDriver({}), machine(tmp_path, {7: f"{GROUP}/box"}), {}, FREE.get, 610)
         monkeypatch.setattr(node_suspend, "_open_suspender", lambda root: suspender)
         result = CliRunner().invoke(node_suspend.suspend, ["train", "-n", "team"])
         assert str(result.exception) == "no process of pod team/train uses CUDA here"

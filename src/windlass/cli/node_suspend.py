@@ -57,9 +57,19 @@ def _target_options(command: Command) -> Command:
     default=10.0,
     help="Seconds in which the GPU work under way must end, for each process.",
 )
+@click.option(
+    "--independent", is_flag=True, help="The pod's processes share no GPU memory; asked of several before driver 610."
+)
 @click.option("--dry-run", is_flag=True, help="Print the processes and what they hold; change nothing.")
 def suspend(
-    pod: str, namespace: str, pids: tuple[int, ...], root: Path, output: str, timeout: float, dry_run: bool
+    pod: str,
+    namespace: str,
+    pids: tuple[int, ...],
+    root: Path,
+    output: str,
+    timeout: float,
+    independent: bool,
+    dry_run: bool,
 ) -> None:
     """Take the work of a pod of this node off its GPUs, in place.
 
@@ -73,7 +83,7 @@ def suspend(
     if dry_run:
         _print_processes(processes, output)
         return
-    done = suspender.suspend(processes, round(timeout * 1000))
+    done = suspender.suspend(processes, round(timeout * 1000), independent=independent)
     _print_done("Suspension", done, output)
     print_note(f"suspended {_count(len(done))} with {sum(each.memory_mib for each in done)} MiB on GPUs")
 
@@ -83,7 +93,8 @@ def suspend(
 def resume(pod: str, namespace: str, pids: tuple[int, ...], root: Path, output: str) -> None:
     """Put the suspended work of a pod of this node back on its GPUs.
 
-    The memory that it had on the GPUs must be free there; if it is not, the pod stays suspended as it is.
+    The memory that it had on its GPUs must be free there, which is checked first; if it is not, the pod stays suspended
+    as it is.
     """
     suspender = _open_suspender(root)
     done = suspender.resume(_find(suspender, pod, namespace, pids))
@@ -95,18 +106,25 @@ def _open_suspender(root: Path) -> Suspender:
     backend = open_backend(None, "", root)
     backend.acquire()
     try:
-        return Suspender(CudaCheckpoint(), HostRoot(root), memory_by_process(backend))
+        driver_major = int(backend.inventory().driver.version.partition(".")[0])
+        free_mib = {gpu.uuid: free_memory_mib(backend, gpu.uuid) for gpu in backend.inventory().gpus}
+        return Suspender(CudaCheckpoint(), HostRoot(root), memory_by_process(backend), free_mib.get, driver_major)
     finally:
         backend.release()  # NVML would keep the GPU open
 
 
-def memory_by_process(backend: DeviceBackend) -> dict[int, int]:
-    """MiB that each process has on all GPUs."""
-    found: dict[int, int] = {}
+def memory_by_process(backend: DeviceBackend) -> dict[int, dict[str, int]]:
+    """MiB that each process has, by GPU."""
+    found: dict[int, dict[str, int]] = {}
     for gpu in backend.inventory().gpus:
         for usage in backend.processes(gpu.uuid):
-            found[usage.pid] = found.get(usage.pid, 0) + usage.memory_mib
+            found.setdefault(usage.pid, {})[gpu.uuid] = usage.memory_mib
     return found
+
+
+def free_memory_mib(backend: DeviceBackend, uuid: str) -> int | None:
+    free = backend.reading(uuid).get("DCGM_FI_DEV_FB_FREE")
+    return None if free is None else int(free)
 
 
 def _find(suspender: Suspender, pod: str, namespace: str, pids: Iterable[int]) -> list[CudaProcess]:

@@ -13,6 +13,8 @@ from windlass.node.backend.protocol import DeviceError
 from windlass.node.validator.cuda import CudaError
 
 OLDEST_DRIVER = 570
+FIRST_DRIVER_WITH_SHARED_MEMORY = 610
+"""Before it, a process that has opened memory of another one (CUDA's IPC) is suspended and can't be put back."""
 
 
 class CudaState(IntEnum):

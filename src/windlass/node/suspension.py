@@ -2,7 +2,8 @@
 
 Called by `windlass node suspend` and `resume`. A suspended process stays where it is: its memory on the GPU is in host
 memory, its next CUDA call waits. That room is checked before anything is done, since a pod above the limit of its
-memory cgroup would be killed. What the driver refuses is undone, so that the pod goes on as it was.
+memory cgroup would be killed. What the driver refuses is undone, so that the pod goes on as it was. Coming back is
+another matter: a driver that has once failed to put a process back never can, so that its room is checked before.
 """
 
 from __future__ import annotations
@@ -16,13 +17,14 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.node.backend.protocol import DeviceError
-from windlass.node.cuda_checkpoint import CudaState
+from windlass.node.cuda_checkpoint import FIRST_DRIVER_WITH_SHARED_MEMORY, CudaState
 from windlass.node.exporter.pod_resources import pod_uids_of_processes
 from windlass.node.host_root import HostRoot
+from windlass.node.suspension_records import SuspensionRecords
 
 MIB = 1 << 20
 SPARE_MIB = 512
-"""Of host memory that stays free: the driver needs some for its own."""
+"""Of host and GPU memory that stays free: the driver needs some for its own."""
 
 
 class Checkpointer(Protocol):
@@ -59,13 +61,18 @@ class Suspender:
         self,
         driver: Checkpointer,
         host: HostRoot,
-        memory_mib: Mapping[int, int],
+        memory_mib: Mapping[int, Mapping[str, int]],
+        free_mib: Callable[[str], int | None],
+        driver_major: int,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`memory_mib`: GPU memory by process."""
+        """`memory_mib`: by process and GPU. `free_mib`: of a GPU, if known. `driver_major`: 580 of 580.159.04."""
         self._driver = driver
         self._host = host
         self._memory_mib = memory_mib
+        self._free_mib = free_mib
+        self._records = SuspensionRecords(host)
+        self._driver_major = driver_major
         self._clock = clock
 
     def processes_of_pod(self, namespace: str, name: str) -> list[CudaProcess]:
@@ -80,13 +87,24 @@ class Suspender:
             state = self._driver.state(pid)
             if state is not None:
                 command = self._host.read(f"/proc/{pid}/comm") or "?"
-                memory_mib = self._memory_mib.get(pid, 0)
+                memory_mib = sum(self._memory_mib.get(pid, {}).values())
                 found.append(CudaProcess(pid=pid, command=command, state=state, memory_mib=memory_mib))
         return found
 
-    def suspend(self, processes: Iterable[CudaProcess], timeout_ms: int) -> list[Suspension]:
-        """First all are locked, so that none of them waits for another one that is suspended already."""
+    def suspend(
+        self, processes: Iterable[CudaProcess], timeout_ms: int, *, independent: bool = False
+    ) -> list[Suspension]:
+        """First all are locked, so that none of them waits for another one that is suspended already.
+
+        `independent`: they are known to share no GPU memory.
+        """
         running = [process for process in processes if process.state is CudaState.RUNNING]
+        if len(running) > 1 and self._driver_major < FIRST_DRIVER_WITH_SHARED_MEMORY and not independent:
+            pids = ", ".join(str(process.pid) for process in running)
+            raise InputError(
+                f"processes {pids} could share GPU memory; driver {self._driver_major} can't put such processes back",
+                remedy=f"add --independent if they share none; from driver {FIRST_DRIVER_WITH_SHARED_MEMORY} they may",
+            )
         self._check_room(running)
         started = self._clock()
         locked: list[int] = []
@@ -97,6 +115,7 @@ class Suspender:
                 self._driver.lock(process.pid, timeout_ms)
                 locked.append(process.pid)
             for process in running:
+                self._records.write(process.pid, self._memory_mib.get(process.pid, {}))
                 self._driver.checkpoint(process.pid)
                 gone.append(process.pid)
                 done.append(self._suspension(process, started))
@@ -108,20 +127,36 @@ class Suspender:
         return done
 
     def resume(self, processes: Iterable[CudaProcess]) -> list[Suspension]:
-        """All are restored before the first goes on; also what was only locked, by a suspension that was killed."""
+        """All are put back before the first goes on; also what a command that was killed had only locked."""
         started = self._clock()
         stopped = [process for process in processes if process.state in (CudaState.LOCKED, CudaState.CHECKPOINTED)]
-        for process in stopped:
-            if process.state is CudaState.CHECKPOINTED:
-                try:
-                    self._driver.restore(process.pid)
-                except DeviceError as error:
-                    raise DeviceError(
-                        f"process {process.pid} ({process.command}) can't be resumed and stays suspended: {error}"
-                    ) from None
+        gone = [process for process in stopped if process.state is CudaState.CHECKPOINTED]
+        self._check_room_on_gpus(gone)
+        for process in gone:
+            try:
+                self._driver.restore(process.pid)
+            except DeviceError as error:
+                raise DeviceError(
+                    f"process {process.pid} ({process.command}) can't be put back, and the driver does not try twice: "
+                    f"{error}; end the pod"
+                ) from None
         for process in stopped:
             self._driver.unlock(process.pid)
+            self._records.remove(process.pid)
         return [self._suspension(process, started) for process in stopped]
+
+    def _check_room_on_gpus(self, gone: list[CudaProcess]) -> None:
+        asked: dict[str, int] = {}
+        for process in gone:
+            for gpu, mib in self._records.read(process.pid).items():
+                asked[gpu] = asked.get(gpu, 0) + mib
+        for gpu, mib in asked.items():
+            free = self._free_mib(gpu)
+            if free is not None and mib + SPARE_MIB > free:
+                raise InputError(
+                    f"{mib} MiB are to come back to {gpu}, which has {free} MiB free, and {SPARE_MIB} have to stay so",
+                    remedy="end or suspend what uses that GPU now; the pod stays suspended as it is",
+                )
 
     def _suspension(self, process: CudaProcess, started: float) -> Suspension:
         seconds = self._clock() - started
@@ -131,7 +166,7 @@ class Suspender:
 
     def _undo(self, locked: list[int], gone: list[int]) -> str:
         """Puts back what was done so far; says what that left."""
-        lost = []
+        lost: list[str] = []
         for pid in locked:
             try:
                 if pid in gone:
