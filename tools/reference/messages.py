@@ -80,8 +80,8 @@ NEVER_MADE = re.compile(
     f"Queue\\.scheduling.* is stopped \\(spec|stopPolicy of Queue\\.scheduling|LocalQueue {OPEN}queue{CLOSE} (is|as)|"
     "open (?!Queue\\.scheduling\\.volcano)"
 )
-"""Queues of KAI and Volcano have no stopPolicy, only Volcano's are opened, and a LocalQueue has its namespace there: the
-source keeps them apart by a test that is not followed."""
+"""Queues of KAI and Volcano have no stopPolicy, only Volcano's are opened, and a LocalQueue has its namespace there:
+the source keeps them apart by a test that is not followed."""
 
 Row = tuple[str, ...]
 
