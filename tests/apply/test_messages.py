@@ -70,7 +70,7 @@ def test_more_nodes_help_a_claim_only_where_nodes_were_counted(counts: tuple[Rea
         ),
         (
             Verdict("KUEUE_QUOTA_INSUFFICIENT", 3, detail="2 of team b's GPUs are borrowed"),
-            "0/3 nodes are available: its queue has too little quota left for its request; "
+            "0/3 nodes are available: its queue has too little quota left; "
             "`windlass why` has the numbers (KUEUE_QUOTA_INSUFFICIENT)",
         ),
         (

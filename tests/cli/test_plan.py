@@ -153,7 +153,7 @@ def test_the_document_for_scripts() -> None:
             "workload": "eng/wait",
             "code": "KUEUE_QUOTA_INSUFFICIENT",
             "message": QUOTA,
-            "publicMessage": "its queue has too little quota left for its request; `windlass why` has the numbers",
+            "publicMessage": "its queue has too little quota left; `windlass why` has the numbers",
             **NOT_EXPLAINED,
             "detail": QUOTA,
         },

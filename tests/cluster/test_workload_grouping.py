@@ -120,7 +120,7 @@ def test_a_native_group_brings_topology_priority_and_policy() -> None:
 def test_a_group_that_lacks_members_waits_for_them() -> None:
     workload = only(COSCHEDULING, *QUEUES, pod("p0", labels=COSCHEDULED))
     assert workload.hold_code == "GANG_INCOMPLETE"
-    assert "1 of 2" in workload.hold
+    assert workload.hold == "1 of at least 2 pods of PodGroup eng/gang exist"
 
 
 def test_a_group_without_its_object_waits_for_it() -> None:

@@ -15,11 +15,11 @@ from windlass.diagnose.check.all_rules import RULES
 from windlass.diagnose.check.manifest import STDIN, read_manifests
 from windlass.diagnose.check.rule import CheckContext
 from windlass.diagnose.gang import find_gangs
-from windlass.diagnose.subject import find_subject, group_of
+from windlass.diagnose.subject import find_subject, group_of, pod_group_of
 from windlass.diagnose.why import why
 from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
-from windlass.model.group_membership import GANG_KINDS, GROUP_FORMS, NATIVE
+from windlass.model.group_membership import ANNOUNCED_FORMS, GANG_KINDS, GROUP_FORMS, KUEUE_FORM, NATIVE, GroupForm
 from windlass.model.pod import Pod
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
@@ -27,7 +27,7 @@ from windlass.planner import plan_objects
 from windlass.simulate.tradeoffs import job_of
 from windlass.web.pods import job_key_of
 
-KUEUE, TOTAL = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+KUEUE = "kueue.x-k8s.io/pod-group-name"
 PYTORCH_JOB = [{"apiVersion": "kubeflow.org/v1", "kind": "PyTorchJob", "name": "job", "controller": True}]
 WAYS = [
     (place, key)
@@ -124,22 +124,26 @@ def test_groups_of_one_name_in_two_forms_are_two_gangs() -> None:
     assert [item.name for item in subject.pods] == ["p"]
 
 
-# Gangs that exist by label only
+# Announced groups, which are no objects
+
+EVERY_FORM = pytest.mark.parametrize("form", ANNOUNCED_FORMS.values(), ids=ANNOUNCED_FORMS)
 
 
-def by_label(count: int, total: str | None, names: str = "p") -> list[Unstructured]:
-    notes = {} if total is None else {TOTAL: total}
-    pods = [pod(f"{names}{number}", 1, labels={KUEUE: "ring"}, annotations=notes) for number in range(count)]
+def announced(count: int, total: str | None, form: GroupForm = KUEUE_FORM) -> list[Unstructured]:
+    labels, notes = ({form.labels[0]: "ring"}, {}) if form.labels else ({}, {form.annotations[0]: "ring"})
+    notes = notes if total is None else {**notes, form.size_annotation: total}
+    pods = [pod(f"p{number}", 1, labels={**labels}, annotations={**notes}) for number in range(count)]
     for number, tree in enumerate(pods):
         tree["metadata"]["creationTimestamp"] = f"2026-03-01T10:00:0{number}Z"
     return pods
 
 
+@EVERY_FORM
 @pytest.mark.parametrize("question", ["podgroup/ring", "ring", "team/ring"])
-def test_why_can_be_asked_by_the_name_that_the_hold_shows(question: str) -> None:
-    answer = why(evidence([node("n", 8), *by_label(2, "3")]), question, "", NOW)
-    assert (answer.subject, answer.code) == ("PodGroup team/ring", "GANG_INCOMPLETE")
-    assert "2 of 3 exist" in answer.headline
+def test_why_can_be_asked_by_the_name_that_the_hold_shows(question: str, form: GroupForm) -> None:
+    answer = why(evidence([node("n", 8), *announced(2, "3", form)]), question, "", NOW)
+    assert (answer.subject, answer.code) == ("group team/ring", "GANG_INCOMPLETE")
+    assert "2 of 3 pods of group team/ring exist" in answer.headline
 
 
 def engine_says(objects: list[Unstructured]) -> dict[str, str]:
@@ -153,13 +157,14 @@ def check_says(objects: list[Unstructured]) -> list[str]:
     return [found.message for manifest in manifests for found in check(manifest, context)]
 
 
+@EVERY_FORM
 @pytest.mark.parametrize(
     ("total", "held", "checked"),
     [
-        (None, {"team/ring": "is missing: set it on every pod"}, "never admitted"),
+        (None, {"team/ring": "is missing: set it on every pod"}, "so none of its pods starts"),
         ("two", {"team/ring": "is 'two', which is not a number of pods"}, "must be the number of pods"),
         ("0", {"team/ring": "is '0', which is not a number of pods"}, "must be the number of pods"),
-        ("4", {"team/ring": "3 of 4 exist"}, "has 3 of 4 members, so it waits for the rest"),
+        ("4", {"team/ring": "3 of 4 pods of group team/ring exist"}, "has 3 of 4 members, so it waits for the rest"),
         ("3", {}, ""),
         (
             "2",
@@ -168,10 +173,10 @@ def check_says(objects: list[Unstructured]) -> list[str]:
         ),
     ],
 )
-def test_check_says_of_a_kueue_group_what_the_engine_does(
-    total: str | None, held: dict[str, str], checked: str
+def test_check_says_of_an_announced_group_what_the_engine_does(
+    total: str | None, held: dict[str, str], checked: str, form: GroupForm
 ) -> None:
-    pods = by_label(3, total)
+    pods = announced(3, total, form)
     said = engine_says([node("n", 8), *pods])
     assert said.keys() == held.keys()
     assert all(words in said[key] for key, words in held.items())
@@ -179,12 +184,15 @@ def test_check_says_of_a_kueue_group_what_the_engine_does(
     assert all(checked in message for message in check_says(pods))
 
 
+@EVERY_FORM
 @pytest.mark.parametrize(("labels", "total"), [({"kueue.x-k8s.io/queue-name": "other"}, "2"), ({}, "3")])
-def test_check_says_that_members_disagree_as_the_engine_does(labels: dict[str, str], total: str) -> None:
-    first, second = by_label(2, "2")
+def test_check_says_that_members_disagree_as_the_engine_does(
+    labels: dict[str, str], total: str, form: GroupForm
+) -> None:
+    first, second = announced(2, "2", form)
     metadata = second["metadata"]
     metadata["labels"] = metadata["labels"] | labels
-    metadata["annotations"] = metadata["annotations"] | {"kueue.x-k8s.io/pod-group-total-count": total}
+    metadata["annotations"] = metadata["annotations"] | {form.size_annotation: total}
     (held,) = engine_says([node("n", 8), first, second]).values()
     (said,) = check_says([first, second])
     assert said.removesuffix(", so that none of them starts") in held
@@ -192,11 +200,55 @@ def test_check_says_that_members_disagree_as_the_engine_does(labels: dict[str, s
 
 
 def test_check_counts_members_that_name_the_group_in_an_annotation() -> None:
-    first, second = by_label(2, "2")
+    first, second = announced(2, "2")
     second["metadata"]["labels"] = {}
     second["metadata"]["annotations"][KUEUE] = "ring"
     assert check_says([first, second]) == []
     assert engine_says([node("n", 8), first, second]) == {}
+
+
+def job_of_group(name: str, count: int, total: str, form: GroupForm) -> Unstructured:
+    metadata = announced(1, total, form)[0]["metadata"]
+    template = {"metadata": {key: metadata[key] for key in ("labels", "annotations")}, "spec": pod("p", 1)["spec"]}
+    spec = {"parallelism": count, "completions": count, "template": template}
+    return thing("Job", name, spec, "batch/v1")
+
+
+@EVERY_FORM
+def test_check_counts_the_pods_of_templates(form: GroupForm) -> None:
+    (short,) = check_says([job_of_group("job", 2, "3", form)])
+    assert "has 2 of 3 members" in short
+    assert check_says([*announced(1, "4", form), job_of_group("job", 3, "4", form)]) == []
+    assert "must be the number of pods" in check_says([job_of_group("job", 2, "two", form)])[0]
+
+
+@EVERY_FORM
+def test_check_counts_pods_of_a_submitted_job_once(form: GroupForm) -> None:
+    running = announced(2, "2", form)
+    for tree in running:
+        tree["metadata"]["ownerReferences"] = [{"apiVersion": "batch/v1", "kind": "Job", "name": "job"}]
+    manifests = read_manifests([STDIN], yaml.safe_dump(job_of_group("job", 2, "2", form)))
+    context = CheckContext(manifests, evidence(running), 0, Settings())
+    assert not list(RULES["gang-complete"].check(manifests[0], context))
+
+
+@EVERY_FORM
+def test_check_finds_a_size_without_a_name(form: GroupForm) -> None:
+    (said,) = check_says([pod("p", 1, annotations={form.size_annotation: "2"})])
+    assert said == f"has {form.size_annotation}, but names no group: each pod starts on its own"
+
+
+def test_pod_groups_of_one_name_are_kept_apart() -> None:
+    """Four schedulers have a kind PodGroup: a pod's queue is that of its own one, whichever was read first."""
+    volcano = thing("PodGroup", "ring", {"queue": "blue"}, "scheduling.volcano.sh/v1beta1")
+    other = thing("PodGroup", "ring", {"minMember": 2}, "scheduling.x-k8s.io/v1alpha1")
+    for groups in ([volcano, other], [other, volcano]):
+        known = evidence([*groups, marked({("annotations", "scheduling.k8s.io/group-name"): "ring"}, owned=False)])
+        (item,) = known.of_kind("Pod")
+        found = pod_group_of(known, item)
+        assert found is not None
+        assert found.api_version == "scheduling.volcano.sh/v1beta1"
+        assert len(known.of_kind("PodGroup")) == 2
 
 
 def test_a_pod_group_of_another_api_is_not_the_pods_group() -> None:

@@ -70,7 +70,7 @@ def test_a_gang_that_lacks_members_waits_for_them():
     desk = Desk(gpu_node("n", 8), pod("w0", 1, group=("job", 2)))
     (hold,) = desk.plan().holds
     assert (hold.workload, hold.verdict.code) == ("default/job", "GANG_INCOMPLETE")
-    assert hold.verdict.detail == "waiting for pods of the group: 1 of 2 exist"
+    assert hold.verdict.detail == "1 of 2 pods of group default/job exist"
     assert desk.put(pod("w1", 1, group=("job", 2))).run() == {"w0": "n", "w1": "n"}
 
 

@@ -25,7 +25,7 @@ def waiting() -> dict[str, tuple[Object, str, str]]:
             "NotImplemented",
             "does not allocate: card",
         ),
-        (gang("few", 3, 1)[0], "WaitingForGang", "1 of 3 exist"),
+        (gang("few", 3, 1)[0], "WaitingForGang", "1 of 3 pods of group"),
         (pod("gated", 1, schedulingGates=[{"name": "example.com/mine"}]), "SchedulingGated", "gates"),
     ]
     return {one["metadata"]["name"]: (one, reason, part) for one, reason, part in found}

@@ -34,7 +34,7 @@ def test_every_constant_has_its_entry_and_every_entry_its_constant() -> None:
 
 
 def test_the_layout_of_the_mask_is_fixed() -> None:
-    assert [reason.bit for reason in NODE_REASONS] == list(range(24))
+    assert [reason.bit for reason in NODE_REASONS] == list(range(len(NODE_REASONS)))
     assert reason_of_bit(2).name == "TAINT"
     assert insufficient_bit(0) == 1 << 32
     assert insufficient_bit(31) == 1 << 63

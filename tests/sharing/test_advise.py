@@ -70,7 +70,7 @@ class TestOrder:
     def test_memory_that_does_not_fit_is_said(self) -> None:
         advice = advise(SharingWorkload(tenants=4, memory_mib=40_000), card("L40S"))
         assert advice.way == "whole"
-        assert any("more memory than the GPU has" in option.reason for option in advice.options)
+        assert any("need 160000 MiB, and the GPU has 46068 MiB" in option.reason for option in advice.options)
 
     def test_the_profile_has_room_for_the_memory(self) -> None:
         advice = advise(SharingWorkload(tenants=2, memory_mib=60_000, isolation="strict"), card("H200"))

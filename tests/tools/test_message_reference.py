@@ -39,9 +39,9 @@ def templates() -> dict[str, str]:
         # A text that is put together with +=
         "| `DEVICE_PLUGIN_FAILING` | the device plugin {pod} is on node {node} and has restarted {restarts} times |",
         # Texts that a function is given
-        "| `UNKNOWN` | the pod is pending, but the evidence has no nodes to judge it on |",
+        "| `UNKNOWN` | the pod is pending, but the evidence has no Nodes: collect it as a user that may list nodes |",
         # The engine's sentences
-        "| `GANG_INCOMPLETE` | waiting for pods of the group: {existing} of {wanted} exist |",
+        "| `GANG_INCOMPLETE` | {existing} of {size} pods of group {key} exist |",
         "| `order` | quota suffices, but a workload ahead of it in {name} waits and has to start ",
         "| planned to start at {start} on {where}, when {keys} end (by run-time limit); {ahead} workloads wait",
         # Obstacles, queues, details and outlooks
@@ -57,16 +57,31 @@ def templates() -> dict[str, str]:
         "| `Suspended` | Waiting for queue {queue} to admit it. |",
         # Bugs, binds that fail, Workload conditions, queues that stay with Kueue
         "| `INTERNAL_ERROR` | it is left out of decisions because of a bug in Windlass ({kind} in {where}); ",
-        "| `FailedScheduling` | no volume for claims {waiting} within {minutes} minutes |",
+        "| `FailedScheduling` | no volume for claims {claims} within {minutes} minutes: see kubectl describe pvc |",
         "| `WaitForRecovery` | A pod is no longer ready |",
         "| `TakeOverRefused` | Kueue still admits there (stopPolicy {wrong}): set spec.stopPolicy of ClusterQueue ",
         "it could start once {count} running workloads end, at {at} (by run-time limits",
+        # The operator, alerts, flavors in Kueue's words
+        "| `DrainBlocked` | pods can't be evicted | see the named budget | the node is given back |",
+        "| `WindlassGPUsWithdrawn` | warning | {{ $value }} GPUs of {{ $labels.node }} are given to nobody |",
+        "| operator/decide/repair.py | {device_name} is validated and back in service |",
+        "| telemetry/bottleneck.py | for GPUs that are in use |",
+        "| queueing/order_breakdown.py | first of its queue |",
+        "| `any` | couldn't assign flavors to pod set {part}: {reasons} |",
         # Causes and remedies of findings
         "| a GPU is lost, or the nodes are partitioned differently | nvidia-smi -L on the node |",
     ],
 )
 def test_the_page_has_every_kind_of_sentence(row: str) -> None:
     assert row in PAGE
+
+
+def test_a_remedy_stands_beside_its_own_sentence() -> None:
+    """Which one it is depends on the code that a function was given."""
+    rows = [line for line in PAGE.splitlines() if "kubectl uncordon {node}" in line and line.startswith("| `")]
+    assert rows
+    assert {row.split("`")[1] for row in rows} <= {"NODE_UNSCHEDULABLE", "takes-work", "any"}
+    assert "look for Xid messages in the node's kernel log, then reset" in PAGE, "every branch is listed"
 
 
 def test_no_name_is_left_out() -> None:
@@ -95,7 +110,8 @@ def test_no_sample_is_left_over(templates: dict[str, str]) -> None:
         used.add(start)
         named.update(names[len(values) :])
     assert set(message_examples.VALUES) <= used
-    assert set(message_examples.SAMPLES) | set(message_examples.ROOM_SAMPLES) <= named
+    samples = (message_examples.SAMPLES, message_examples.ROOM_SAMPLES, message_examples.OPERATOR_SAMPLES)
+    assert set().union(*samples) <= named
 
 
 @pytest.mark.parametrize(

@@ -6,11 +6,12 @@ Every rule that is drawn is counted in `play.report`, so that a run shows how of
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tests.invariants.objects import HOSTNAME, QUEUE
 from tests.worlds.draw_world import GPU, MIG, POOL_LABEL, PRIORITIES, SPECIAL_KEY
 
+from windlass.model.group_membership import COSCHEDULING, KUEUE_GROUP, NATIVE, VOLCANO, GroupSource
 from windlass.model.names.kueue import ELASTIC_JOB_ANNOTATION
 from windlass.model.names.windlass import (
     DECLARED_DURATION_ANNOTATION,
@@ -226,33 +227,60 @@ OWNERS: dict[str, Callable[[Play, int, int, str], tuple[str, Unstructured]]] = {
 def draw_group(play: Play) -> list[Unstructured]:
     """Pods that say in one of the known forms that they start together, and their PodGroup where the form has one."""
     rng, name, size = play.rng, play.name("group"), play.rng.randint(2, 5)
-    form = rng.choice(play.group_forms)
+    form = rng.choice(play.group_forms)  # keys of GROUP_FORMS_DRAWN
     play.drew(f"group form: {form}")
     priority, gpus = draw_priority(play), rng.choice((1, 1, 2, 4))
-    queue = rng.choice(play.spec.queues) if form == "kueue" or rng.random() < 0.3 else ""
-    labels: dict[str, str] = {QUEUE: queue} if queue else {}
-    notes: dict[str, str] = {}
-    group: list[Unstructured] = []
-    spec = pod_spec(play, gpus, priority)
-    if form == "kueue":
-        labels["kueue.x-k8s.io/pod-group-name"] = name
-        notes["kueue.x-k8s.io/pod-group-total-count"] = str(size)
-    elif form == "coscheduling":
-        labels["scheduling.x-k8s.io/pod-group"] = name
-        group = [_pod_group("scheduling.x-k8s.io/v1alpha1", name, {"minMember": size}, queue)]
-    elif form == "volcano":
-        notes["scheduling.k8s.io/group-name"] = name
-        group = [_pod_group("scheduling.volcano.sh/v1beta1", name, {"minMember": size}, queue)]
-    else:
-        spec["schedulingGroup"] = {"podGroupName": name}
-        group = [
-            _pod_group("scheduling.k8s.io/v1alpha2", name, {"schedulingPolicy": {"gang": {"minCount": size}}}, queue)
-        ]
+    queue = rng.choice(play.spec.queues) if form == KUEUE_GROUP or rng.random() < 0.3 else ""
+    marks = GROUP_FORMS_DRAWN[form](name, size, queue)
+    labels = {**({QUEUE: queue} if queue else {}), **marks.labels}
+    spec = {**pod_spec(play, gpus, priority), **marks.spec}
     if rng.random() < play.spec.theme.rules + 0.1:
         labels["app"] = name
         add_rule(play, spec, name, size)
-    pods = [draw_pod(play, f"{name}-{number}", {**spec}, labels=labels, annotations=notes) for number in range(size)]
-    return [*group, *pods]
+    pods = [
+        draw_pod(play, f"{name}-{number}", {**spec}, labels=labels, annotations=marks.annotations)
+        for number in range(size)
+    ]
+    return [*marks.objects, *pods]
+
+
+class GroupMarks(NamedTuple):
+    """What makes pods a group: what each of them has, and the PodGroup where the form has one."""
+
+    labels: dict[str, str]
+    annotations: dict[str, str]
+    spec: Unstructured
+    objects: list[Unstructured]
+
+
+def _kueue_group(name: str, size: int, queue: str) -> GroupMarks:
+    labels = {"kueue.x-k8s.io/pod-group-name": name}
+    return GroupMarks(labels, {"kueue.x-k8s.io/pod-group-total-count": str(size)}, {}, [])
+
+
+def _coscheduling_group(name: str, size: int, queue: str) -> GroupMarks:
+    group = _pod_group("scheduling.x-k8s.io/v1alpha1", name, {"minMember": size}, queue)
+    return GroupMarks({"scheduling.x-k8s.io/pod-group": name}, {}, {}, [group])
+
+
+def _volcano_group(name: str, size: int, queue: str) -> GroupMarks:
+    group = _pod_group("scheduling.volcano.sh/v1beta1", name, {"minMember": size}, queue)
+    return GroupMarks({}, {"scheduling.k8s.io/group-name": name}, {}, [group])
+
+
+def _native_group(name: str, size: int, queue: str) -> GroupMarks:
+    policy = {"schedulingPolicy": {"gang": {"minCount": size}}}
+    group = _pod_group("scheduling.k8s.io/v1alpha2", name, policy, queue)
+    return GroupMarks({}, {}, {"schedulingGroup": {"podGroupName": name}}, [group])
+
+
+GROUP_FORMS_DRAWN: dict[GroupSource, Callable[[str, int, str], GroupMarks]] = {
+    KUEUE_GROUP: _kueue_group,
+    COSCHEDULING: _coscheduling_group,
+    VOLCANO: _volcano_group,
+    NATIVE: _native_group,
+}
+"""Source of `model.group_membership` → its group of a name, a size and a queue. Another one changes what seeds draw."""
 
 
 def draw_large_gang(play: Play, empty: list[Unstructured]) -> list[Unstructured]:

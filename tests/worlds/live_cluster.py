@@ -19,6 +19,7 @@ from tests.worlds.followed_record import follow_record
 from tests.worlds.judge import Judge
 from tests.worlds.judges.trees import key_of
 
+from windlass.model.group_membership import KUEUE_GROUP, GroupSource
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
 
@@ -58,7 +59,7 @@ class LiveCluster:
     cannot = frozenset(
         {"submit_owner", "submit_large_gang", "hang_kubelet", "cut_off_leader", "bad_network", "slow_watches"}
     )
-    group_forms: tuple[str, ...] = ("kueue",)
+    group_forms: tuple[GroupSource, ...] = (KUEUE_GROUP,)
 
     def __init__(self, record: Path) -> None:
         self.api: Api

@@ -21,6 +21,7 @@ from tests.worlds.judge import Judge, Patience
 from tests.worlds.owner_controller import RESOURCES as OWNER_RESOURCES
 from tests.worlds.owner_controller import OwnerController
 
+from windlass.model.group_membership import GroupSource
 from windlass.model.unstructured import Unstructured
 
 RESOURCES = {
@@ -70,7 +71,8 @@ class WorldCluster(Protocol):
 
     cannot: frozenset[str]
     """Happenings that it can't play."""
-    group_forms: tuple[str, ...]
+    group_forms: tuple[GroupSource, ...]
+    """Keys of GROUP_FORMS_DRAWN whose objects it has."""
     counts: dict[str, int]
 
     async def start(self, judge: Judge) -> None:

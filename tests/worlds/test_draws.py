@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, defaultdict
 
+from tests.worlds.draw_work import GROUP_FORMS_DRAWN
 from tests.worlds.draw_world import draw_world
 from tests.worlds.happenings import HAPPENINGS, draw_happening
 from tests.worlds.judge import Judge
+from tests.worlds.judges import gangs
 from tests.worlds.play import TWO_REPLICAS_SHARE, Play, Report
 
+from windlass.model.group_membership import ANNOUNCED_FORMS, GROUP_ANNOTATIONS, GROUP_FORMS, GROUP_LABELS, KAI
 from windlass.model.unstructured import Unstructured
 
 WORLDS, STEPS = 200, 30
@@ -18,7 +21,7 @@ WORLDS, STEPS = 200, 30
 class DrawnCluster:
     """Keeps what is created; pods are Pending for ever, and nothing is ever changed."""
 
-    group_forms = ("kueue", "coscheduling", "volcano", "native")
+    group_forms = tuple(GROUP_FORMS_DRAWN)
 
     def __init__(self, nodes: list[Unstructured], replicas: int) -> None:
         self.cannot = frozenset({"cut_off_leader"} if replicas == 1 else ())
@@ -56,6 +59,14 @@ async def draw(seed: int) -> Report:
         report.happened[happening.__name__] += 1
         await happening(play)
     return report
+
+
+def test_every_form_of_a_group_is_drawn_and_judged() -> None:
+    """No world has PodGroups of KAI."""
+    forms = {form.source: form for form in GROUP_FORMS}
+    assert forms.keys() - GROUP_FORMS_DRAWN.keys() == {KAI}
+    assert (set(gangs.MARKS), set(gangs.NOTES)) == (GROUP_LABELS, GROUP_ANNOTATIONS)
+    assert set(gangs.SIZES) == {form.size_annotation for form in ANNOUNCED_FORMS.values()}
 
 
 def test_nothing_is_rare() -> None:

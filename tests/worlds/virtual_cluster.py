@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from random import Random
 
 from tests.live.owner_kinds import crd, crds_of_others
+from tests.worlds.draw_work import GROUP_FORMS_DRAWN
 from tests.worlds.judge import Judge
 from tests.worlds.virtual_client import InProcessKubeClient, Network
 from tests.worlds.virtual_time import Machine
@@ -64,7 +65,7 @@ class Replica:
 
 
 class VirtualCluster:
-    group_forms = ("kueue", "coscheduling", "volcano", "native")
+    group_forms = tuple(GROUP_FORMS_DRAWN)
 
     def __init__(
         self,

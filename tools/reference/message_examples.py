@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tools.reference.message_operator_examples import OPERATOR_SAMPLES, OPERATOR_VALUES
 from tools.reference.message_placeholders import OPEN, PLACEHOLDER
 from tools.reference.message_room_examples import ROOM_SAMPLES, ROOM_VALUES
 
@@ -176,7 +177,12 @@ VALUES: dict[str, tuple[str, ...]] = {
     ),
     "spec.minTaskMember": ("4", "5"),
     "⟦kind⟧ ⟦owner⟧ is suspended": ("Job", "team/train"),
-    "waiting for pods of the group": ("2", "3"),
+    "⟦existing⟧ of ⟦size⟧ pods of group": ("2", "3", "team/ring"),
+    "⟦existing⟧ of at least ⟦min_pods⟧ pods": ("2", "3", "team/ring"),
+    "couldn't assign flavors to pod set": (
+        "workers",
+        "insufficient unused quota for nvidia.com/gpu in flavor h100, 8 more needed",
+    ),
     "pod set ⟦pod_set⟧: LimitRange ⟦limits⟧: ⟦path⟧.⟦name⟧ is above": (
         "workers",
         "small",
@@ -457,7 +463,22 @@ VALUES: dict[str, tuple[str, ...]] = {
     "container ⟦name⟧ uses the claim": ("main", "gpu"),
     "ResourceQuota ⟦quota⟧ of the namespace": ("gpus", "8", GPU, "12", "16"),
     "no node advertises ⟦name⟧; the cluster": ("nvidia.com/mig-1g.10gb", "nvidia.com/gpu"),
-    "⟦count⟧ workload(s) were preempted": ("2", "team/small-a, team/small-b"),
+    "⟦count⟧ workloads were preempted": ("2", "team/small-a, team/small-b"),
+    "the limits of NodePool": ("gpus",),
+    "node ⟦node⟧ is ⟦age⟧ s old; its device plugin ⟦running⟧": ("gpu-7", "90", "nvidia-device-plugin-x7k2p"),
+    "the autoscaler's scale-up failed": ("Failed to scale up group gpu-a100: OUT_OF_RESOURCES",),
+    "⟦full⟧ matching node groups": ("2",),
+    "⟦pausing⟧ matching node groups": ("2",),
+    "no GPU of ⟦count⟧ matching nodes has free slices": ("3", "nvidia.com/mig-3g.40gb"),
+    "container ⟦container⟧ exceeded its memory limit of": ("main", "16Gi"),
+    "it ran into its activeDeadlineSeconds": ("3600",),
+    "the kubelet evicted it": ("gpu-7", "memory"),
+    "open Queue.scheduling.volcano.sh": ("team-a", "team-a"),
+    "nothing is wrong with ⟦item⟧; ⟦waiting⟧": ("ClusterQueue research", "1"),
+    "⟦failed⟧ of ⟦count⟧ checks": ("2", "14"),
+    "the tenants together need": ("98304", "81559"),
+    "MPS serves at most": ("48", "NVIDIA-L40S", "64"),
+    "has ⟦size_annotation⟧, but names": ("kueue.x-k8s.io/pod-group-total-count",),
     "the nominal quota of all queues": ("24", GPU, "16"),
     "ConfigMap ⟦item⟧, key ⟦name⟧, promises": (
         "device-plugin-config",
@@ -587,13 +608,14 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦missing⟧ is missing": ("nvidia-uvm",),
     "/dev/shm has ⟦size⟧": ("64",),
     **ROOM_VALUES,
+    **OPERATOR_VALUES,
 }
 """Beginning of a message → its values in order, where they have to agree with one another."""
 
 
 def room_example(template: str) -> str:
     """For a sentence that `message_rooms` has found."""
-    return example(template, SAMPLES | ROOM_SAMPLES)
+    return example(template, OPERATOR_SAMPLES | SAMPLES | ROOM_SAMPLES)
 
 
 def example(template: str, samples: Mapping[str, str] = SAMPLES) -> str:

@@ -24,7 +24,6 @@ ROOM_SAMPLES = {
     "by": "alice",
     "card": "NVIDIA-L40S",
     "cause": "the temperature",
-    "clients": "48",
     "code": "79",
     "command": "train.sh",
     "config": "containerd 2.1.0 with CDI, handlers runc: devices come by CDI (cdi-cri)",

@@ -41,18 +41,33 @@ ROOMS: dict[str, tuple[str, ...]] = {
     ),
     "Pods, nodes and logs of up": ("embedded/runtime/*.py", "embedded/runtime/process/*.py"),
     "Controllers of up": ("embedded/controllers/*.py",),
+    "The operator, stack, change and repair": (
+        "operator/decide/*.py",
+        "operator/forecast.py",
+        "cli/stack.py",
+        "cli/change.py",
+        "cli/plan_change.py",
+        "cli/repair.py",
+    ),
+    "plan order": ("cli/plan_order.py", "queueing/order_breakdown.py"),
+    "status and observe": (
+        "cli/status.py",
+        "telemetry/bottleneck.py",
+        "cli/observe.py",
+        "cli/observation_source.py",
+    ),
     "The page": ("web/*.py", "../../web/src/*.ts", "../../web/index.html"),
 }
 """Heading → its files, relative to src/windlass. A file that two of them match belongs to the first."""
 WORD = re.compile(r"[^\W\d_][^\W\d_'’-]+")
 PHRASE = re.compile(rf"[\w{CLOSE}'’)][,:;.]? [\w{OPEN}(]")
 NOT_WORDS = re.compile(
-    r".*(?:[\\<]|=\(|max-age|'none'|\dpx|without CDI.* come by CDI)|(?:select|pragma|begin) |[A-Z, -]+$|echo |"
-    r"(?:--)?gpus real$|windlass up$|row remapping$|driver files$|container runtime$|replica set$|best score$|"
+    r".*(?:[\\<]|=\(|max-age|'none'|\dpx|without CDI.* come by CDI)|(?:select|pragma|begin) |[A-Z', -]+$|.*\w\|\w|"
+    r"echo |(?:--)?gpus real$|windlass up$|row remapping$|driver files$|container runtime$|replica set$|best score$|"
     r"(?:largest|smallest) first$"
 )
-"""Patterns, headers, markup, SQL, headings of tables, names of checks, options and orders; and a way that a runtime
-without CDI can't have, which the source excludes by a test that is not followed."""
+"""Patterns, also of logs, headers, markup, SQL, headings of tables, names of checks, options and orders; and a way that
+a runtime without CDI can't have, which the source excludes by a test that is not followed."""
 LOG_METHODS = ("debug", "info", "warning", "error", "exception", "_send")
 """The last names a write that failed, for the log."""
 PROGRAM_ERRORS = ("ValueError", "TypeError", "KeyError", "RuntimeError", "NotImplementedError", "AssertionError")

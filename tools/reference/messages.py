@@ -7,6 +7,7 @@ are found in the source by `message_templates`; `message_examples` fills them in
 from __future__ import annotations
 
 import importlib
+import itertools
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Sequence
@@ -34,6 +35,7 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.owners import app_wrapper, job_sets, volcano
 from windlass.model.reasons import NODE_REASONS, POD_REASONS, insufficient_reason
 from windlass.model.verdict import NEVER_FITS, UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE
+from windlass.operator.kinds.reasons import REASONS
 from windlass.placement import decisions, empty_cluster, unhealthy_gpus, workload_placer
 from windlass.placement.explain import (
     advisor,
@@ -50,10 +52,11 @@ from windlass.placement.explain import (
 from windlass.placement.explain.cause import CAUSE_ORDER
 from windlass.placement.filters import prefilter
 from windlass.placement.timeplan import messages
-from windlass.queueing import admission_state, admit, cycle, flavor_assigner
+from windlass.queueing import admission_state, admit, cycle, flavor_assigner, flavor_assignment
 from windlass.queueing.outcome import FLAVOR_MISMATCH, QUEUE_MISSING, QUOTA_INSUFFICIENT
 from windlass.scheduler import take_over
 from windlass.sharing import mig_config, plugin_config
+from windlass.telemetry.alert_rules import GROUPS as ALERT_GROUPS
 from windlass.web import jobs
 
 INTRODUCTION = """\
@@ -74,10 +77,11 @@ FIXED_CODE = re.compile(r"[A-Z]\w+")
 """A code, or the reason of an event or condition, that a source names itself."""
 
 NEVER_MADE = re.compile(
-    f"Queue\\.scheduling.* is stopped \\(spec|stopPolicy of Queue\\.scheduling|LocalQueue {OPEN}queue{CLOSE} (is|as)"
+    f"Queue\\.scheduling.* is stopped \\(spec|stopPolicy of Queue\\.scheduling|LocalQueue {OPEN}queue{CLOSE} (is|as)|"
+    "open (?!Queue\\.scheduling\\.volcano)"
 )
-"""Queues of KAI and Volcano have no stopPolicy, and a LocalQueue has its namespace there: the source keeps them apart
-by a test that is not followed."""
+"""Queues of KAI and Volcano have no stopPolicy, only Volcano's are opened, and a LocalQueue has its namespace there:
+the source keeps them apart by a test that is not followed."""
 
 Row = tuple[str, ...]
 
@@ -147,6 +151,7 @@ RETURNED = {
     "bug": ((bug, "message"),),
     "not implemented": ((job_sets, "exclusive_hold"),),
     "flavor": ((workload_placer, "ineligible_reason"),),
+    "assignment": ((flavor_assignment, "message"),),
     "stopped": ((decisions, "_stop_message"),),
     "take over": ((take_over, "_reason"),),
 }
@@ -176,6 +181,20 @@ def messages_reference() -> str:
             [(f"`{reason.code}`", reason.message, reason.kube_words, reason.remedy) for reason in reasons],
         ),
         *_engine_sections(),
+        "## The operator's reasons\n\nOf nodes, pools, changes and repairs; last, what follows when the time is up.\n",
+        _table(
+            ("reason", "message", "what to do", "then"),
+            [(f"`{reason}`", info.meaning, info.remedy, info.after) for reason, info in REASONS.items()],
+        ),
+        "## Alerts\n",
+        _table(
+            ("alert", "severity", "message", "what to do"),
+            [
+                (f"`{rule.alert}`", rule.severity, rule.summary, rule.description)
+                for rules in ALERT_GROUPS.values()
+                for rule in rules
+            ],
+        ),
         "## Events and conditions\n\nBeside the message of a hold, which a waiting pod's condition and event have.\n",
         _table(("reason", "message", "example"), events),
         "## Holds that were not explained\n\nWhat the owner reads where the detail could name other tenants.\n",
@@ -203,6 +222,7 @@ def _engine_sections() -> list[str]:
     holds += [(f"`{QUEUE_MISSING}`", *row) for row in _returned_rows("hold") if row[0] not in known]
     holds += [("`NOT_IMPLEMENTED`", *row) for row in _returned_rows("not implemented")]
     holds += [(f"`{FLAVOR_MISMATCH}`", *row) for row in _returned_rows("flavor")]
+    holds += [(f"`{ANY_CODE}`", *row) for row in _returned_rows("assignment")]
     holds += [("`INTERNAL_ERROR`", *row) for row in _returned_rows("bug")]
     holds += [(f"`{ANY_CODE}`", *row) for row in _returned_rows("detail")]
     remedies_of_holds: list[Row] = [(text, "") for text in remedies.REMEDY_BY_CODE.values()]
@@ -232,7 +252,7 @@ def _engine_sections() -> list[str]:
 def _room_sections(page: str) -> Iterator[str]:
     """What commands, the page and the cluster of `windlass up` say and the page of messages does not have so far."""
     yield "## Commands, the page and windlass up\n\nBy the file that has the sentence, or a part of one.\n"
-    for heading in ROOMS:
+    for heading in sorted(ROOMS, key=str.lower):
         files_by_text: dict[str, list[str]] = {}
         for file, text in room_texts(heading):
             if f"| {_cell(text)} |" not in page:
@@ -319,12 +339,16 @@ def _why_rows() -> list[Row]:
     for code in CAUSE_ORDER:
         found = calls_in(unschedulable, "_refused", arguments={"code": (code,)})
         calls += [call for call in found if call.name == "Finding"]
-    rows, own_remedies = [], dict[str, str]()
+    own_remedies = dict[tuple[str, str], dict[str, None]]()
     for call in calls:
-        rows += [(code, text) for code in call.texts(0, "code") for text in call.texts(1, "headline")]
-        for text in call.texts(1, "headline"):
-            own_remedies[text] = own_remedies.get(text) or _listed(call.texts(4, "remedy"))
-    return [(f"`{code}`", text, example(text), own_remedies[text]) for code, text in _best_codes(rows)]
+        for code, text in itertools.product(call.texts(0, "code"), call.texts(1, "headline")):
+            found = own_remedies.setdefault((ANY_CODE if OPEN in code else code, text), {})
+            found.update(dict.fromkeys(call.texts(4, "remedy")))
+    rows = [
+        (f"`{code}`", text, example(text), _listed(own_remedies[code, text]))
+        for code, text in _best_codes(own_remedies)
+    ]
+    return sorted(rows, key=lambda row: row[0])
 
 
 def _rule_rows(rule: Rule) -> Iterator[Row]:

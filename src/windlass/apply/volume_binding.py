@@ -67,7 +67,10 @@ async def bind_pod_volumes(
             raise LeaseLost(f"lost the lease while waiting for volumes of claims {', '.join(waiting)}")
         if asyncio.get_running_loop().time() > deadline:
             minutes = BIND_TIMEOUT_SECONDS / 60
-            raise _bind_error(504, f"no volume for claims {', '.join(waiting)} within {minutes:.0f} minutes")
+            claims = ", ".join(waiting)
+            raise _bind_error(
+                504, f"no volume for claims {claims} within {minutes:.0f} minutes: see kubectl describe pvc"
+            )
         await asyncio.sleep(POLL_SECONDS)
 
 

@@ -21,6 +21,7 @@ from windlass.cli.output import (
 from windlass.node.agent import AgentOptions
 from windlass.node.validator.checks import Validation
 from windlass.node.validator.checks import validate as run_checks
+from windlass.node.validator.outcome import FAIL
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,7 +50,8 @@ def validate(
         checks = msgspec.to_builtins(found.checks)
         print_document(windlass_document("NodeValidation", passed=found.passed, checks=checks), output)
     if not found.passed:
-        print_note("this node is not fit for GPU work")
+        failed = sum(check.outcome == FAIL for check in found.checks)
+        print_note(f"{failed} of {len(found.checks)} checks failed: this node is not fit for GPU work")
     return EXIT_DONE if found.passed else EXIT_FINDINGS
 
 

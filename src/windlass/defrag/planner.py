@@ -282,7 +282,7 @@ class _Planner:
 
 def _why_not(lowest: int, movable: MovablePods, steps: int) -> str:
     if lowest >= UNPLACEABLE:
-        return "no moves can make room: even without all movable pods, too little is free"
+        return f"no moves can make room: even without all {len(movable.pods)} movable pods, too little is free"
     if not movable.pods:
         return "no running pod may be moved: those without a controller and those protected from eviction stay"
     return f"no moves that make room were found in {steps} steps of the search"

@@ -21,6 +21,7 @@ AT_MAXIMUM = re.compile(
     r"|(at|reached|exceed\w*) (its |the |their )?max(imum)?\b.{0,20}(size|nodes|count|limit)",
     re.I,
 )
+NODE_POOL = re.compile(r"nodepool(?:: ?| |=)\"?([a-z0-9][\w.-]*)", re.I)
 OVER_LIMITS = re.compile(r"exceed(s|ed)? limits? for nodepool|limits? (exceeded|reached).{0,40}nodepool", re.I)
 NO_CAPACITY = re.compile(
     r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
@@ -127,12 +128,14 @@ def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
     message = event.message
     proof = (f"{event.source or 'autoscaler'}: {message}",)
     if event.reason in ("FailedToScaleUpGroup", "ScaleUpTimedOut", "FailedScaleUp"):
-        return Finding("CLOUD_CAPACITY", "the autoscaler's scale-up failed", proof)
+        return Finding("CLOUD_CAPACITY", f"the autoscaler's scale-up failed: {message}", proof)
     if event.reason == "NotTriggerScaleUp":
         return _not_triggered(message, proof, "" if has_device else device)
     if event.reason == "FailedScheduling" and "karpenter" in event.source.lower() + message.lower():
         if OVER_LIMITS.search(message):
-            return Finding("AUTOSCALER_MAX_SIZE", "the NodePool's limits are reached", proof)
+            pools = ", ".join(dict.fromkeys(NODE_POOL.findall(message)))
+            said = f"the limits of NodePool {pools} are reached" if pools else "the NodePool's limits are reached"
+            return Finding("AUTOSCALER_MAX_SIZE", said, proof)
         if NO_CAPACITY.search(message):
             return Finding("CLOUD_CAPACITY", "", proof)
         if NO_MATCHING_GROUP.search(message):
@@ -145,15 +148,21 @@ def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding
     without a template; otherwise they are CPU groups, and the GPU group has another reason."""
     if "max total nodes in cluster reached" in message:
         return Finding("AUTOSCALER_MAX_SIZE", "the cluster has reached its maximum number of nodes", proof)
-    reasons = [reason.strip() for _, reason in COUNTED.findall(message.split(": ", 1)[-1])]
+    counted = [(int(count), reason.strip()) for count, reason in COUNTED.findall(message.split(": ", 1)[-1])]
+    reasons = [reason for _, reason in counted]
     if device and any(reason.startswith(f"Insufficient {device}") for reason in reasons):
         why = f"no node group's template has {device}, so the autoscaler never scales one up for it"
         remedy = "declare GPU, labels and taints in the group's template (node-template tags), or keep one node in it"
         return Finding("AUTOSCALER_NO_MATCHING_GROUP", why, proof, remedy=remedy)
-    if any("max node group size" in reason for reason in reasons):
-        return Finding("AUTOSCALER_MAX_SIZE", "the matching node group is at its maximum size", proof)
-    if any("backoff" in reason for reason in reasons):
-        return Finding("CLOUD_CAPACITY", "the matching node group failed to scale up and is in backoff", proof)
+    if full := sum(count for count, reason in counted if "max node group size" in reason):
+        said = f"{full} matching node groups are at their maximum size"
+        return Finding(
+            "AUTOSCALER_MAX_SIZE", said if full > 1 else "the matching node group is at its maximum size", proof
+        )
+    if pausing := sum(count for count, reason in counted if "backoff" in reason):
+        said = f"{pausing} matching node groups failed to scale up and are in backoff"
+        alone = "the matching node group failed to scale up and is in backoff"
+        return Finding("CLOUD_CAPACITY", said if pausing > 1 else alone, proof)
     if reasons or NO_MATCHING_GROUP.search(message):
         more = [code for code, pattern in NODE_GROUP_FILTER_CODES if any(pattern.search(reason) for reason in reasons)]
         return Finding("AUTOSCALER_NO_MATCHING_GROUP", "", proof, tuple(more))

@@ -105,11 +105,11 @@ CAUSES: dict[str, Cause] = {
         "compare the selector with the nodes' labels: they must match exactly",
     ),
     "POD_AFFINITY_CONFLICT": Cause(
-        "pod affinity or anti-affinity excludes every matching node",
+        "pod affinity or anti-affinity excludes matching nodes",
         "make the rule preferred, or move the pod that it refers to",
     ),
     "POD_SPREAD_CONFLICT": Cause(
-        "a topology spread constraint excludes every matching node",
+        "a topology spread constraint excludes matching nodes",
         "count only matching nodes (node affinity, nodeTaintsPolicy), raise maxSkew, or use ScheduleAnyway",
     ),
     "GPU_FULL": Cause(
@@ -263,7 +263,7 @@ CAUSES: dict[str, Cause] = {
     "WRONG_SCHEDULER": Cause(
         "no scheduler of that name is running", "use the name of a running scheduler, or start that one"
     ),
-    "HOST_PORT_CONFLICT": Cause("the host port is taken on every matching node", "remove hostPort, or use a free port"),
+    "HOST_PORT_CONFLICT": Cause("the host port is taken on matching nodes", "remove hostPort, or use a free port"),
     "QUEUE_BEHIND_HEAD": Cause(
         "quota suffices, but a workload ahead of it in its StrictFIFO queue waits and has to start first",
         "run `windlass why` on the head of the queue, or set its queueingStrategy to BestEffortFIFO",

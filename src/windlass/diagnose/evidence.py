@@ -24,6 +24,7 @@ from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
+from windlass.model.group_membership import ANNOUNCED_FORMS
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.volume import PersistentVolume, PersistentVolumeClaim
@@ -106,7 +107,9 @@ class ClusterObject:
 
     @property
     def title(self) -> str:
-        return f"{self.kind} {self.namespace}/{self.name}" if self.namespace else f"{self.kind} {self.name}"
+        # kubectl finds no PodGroup of an announced group, which exists only because pods name it.
+        kind = "group" if self.api_group in ANNOUNCED_FORMS else self.kind
+        return f"{kind} {self.namespace}/{self.name}" if self.namespace else f"{kind} {self.name}"
 
     def decode(self) -> None:
         """Sets `decoded`; an invalid object is kept with its error."""
@@ -165,11 +168,17 @@ class Evidence:
         if isinstance(item.decoded, Fleet):
             self._add_fleet(item.decoded)
             return
-        self.items[item.kind, item.namespace, item.name] = item
+        self.items[self._key_of(item)] = item
         if item.uid:
             self._by_uid[item.uid] = item
         if item.error is not None:
             self.read_errors.append(item.error)
+
+    def _key_of(self, item: ClusterObject) -> tuple[str, str, str]:
+        """Four schedulers have a kind PodGroup: a second one of the same name has its API group in the key."""
+        known = self.items.get((item.kind, item.namespace, item.name)) if item.kind == "PodGroup" else None
+        is_other = known is not None and known.api_group != item.api_group
+        return f"{item.kind}.{item.api_group}" if is_other else item.kind, item.namespace, item.name
 
     def _add_fleet(self, fleet: Fleet) -> None:
         for node in expand_fleet(fleet):
@@ -187,6 +196,10 @@ class Evidence:
 
     def get(self, kind: str, namespace: str, name: str) -> ClusterObject | None:
         return self.items.get((kind, "" if kind in CLUSTER_KINDS else namespace or "default", name))
+
+    def pod_group(self, api_group: str, namespace: str, name: str) -> ClusterObject | None:
+        found = (self.items.get((kind, namespace, name)) for kind in ("PodGroup", f"PodGroup.{api_group}"))
+        return next((item for item in found if item is not None and item.api_group == api_group), None)
 
     def of_kind(self, kind: str) -> list[ClusterObject]:
         return self._kinds.get(kind, [])

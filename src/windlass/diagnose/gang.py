@@ -65,9 +65,11 @@ def find_gangs(evidence: Evidence) -> dict[GangKey, Gang]:
 
 def _announced_size(key: GangKey, pod: ClusterObject) -> int:
     """0 where its pods announce no size. Kueue makes a Workload of a pod group, whose pods go on announcing it."""
-    if key[1] == "LeaderWorkerSet":
-        return int(size) if is_digits(size := pod.annotations.get(LWS_SIZE, "")) else 0
-    form = ANNOUNCED_FORMS.get(KUEUE_GROUP if key[1] == "Workload" else key[1])
+    _, named_by, _ = key
+    if named_by == "LeaderWorkerSet":
+        size = pod.annotations.get(LWS_SIZE, "")
+        return int(size) if is_digits(size) else 0
+    form = ANNOUNCED_FORMS.get(KUEUE_GROUP if named_by == "Workload" else named_by)
     return (form.size_in(pod.annotations) or 0) if form is not None else 0
 
 

@@ -276,7 +276,7 @@ def _by_plugin(evidence: Evidence, node: Node, now: int) -> list[Finding]:
             return [
                 Finding(
                     "GPU_NOT_YET_ADVERTISED",
-                    f"node {node.name} is {age} s old; its device plugin is starting",
+                    f"node {node.name} is {age} s old; its device plugin {running[0].name} is starting",
                 )
             ]
         return [_failing(evidence, node, running[0])]

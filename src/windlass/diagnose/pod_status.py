@@ -91,8 +91,18 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
 def memory_findings(pod: ClusterObject) -> list[Finding]:
     for container, state, details in container_states(pod):
         if state == "terminated" and nested_string(details, "reason") == "OOMKilled":
-            return [Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit and was killed")]
+            limit = _memory_limit(pod, container)
+            return [Finding("CONTAINER_OOM", f"container {container} exceeded its memory limit{limit} and was killed")]
     return []
+
+
+def _memory_limit(pod: ClusterObject, container: str) -> str:
+    """` of 16Gi`; empty where the container has none of its own."""
+    for declared in (*nested_maps(pod.data, "spec", "initContainers"), *nested_maps(pod.data, "spec", "containers")):
+        if nested_string(declared, "name") == container:
+            limit = nested_string(declared, "resources", "limits", "memory")
+            return f" of {limit}" if limit else ""
+    return ""
 
 
 def early_end_findings(pod: ClusterObject) -> list[Finding]:
@@ -216,7 +226,9 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
         return [Finding(code, f"the kubelet evicted it, since node {node} was low on {what}", quote, remedy=remedy)]
     if reason == "DeadlineExceeded":
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
-        return [Finding("DURATION_EXCEEDED", "it ran into its activeDeadlineSeconds", quote, remedy=remedy)]
+        seconds = nested_int(pod.data, "spec", "activeDeadlineSeconds")
+        limit = f" of {seconds}" if seconds else ""
+        return [Finding("DURATION_EXCEEDED", f"it ran into its activeDeadlineSeconds{limit}", quote, remedy=remedy)]
     if reason == "NodeAffinity":
         headline = f"the kubelet refused it: node {node} no longer has the labels that it selects by"
         return [Finding("SELECTOR_MISMATCH", headline, quote)]
@@ -225,7 +237,11 @@ def end_findings(pod: ClusterObject) -> list[Finding]:
     if reason in NODE_ENDED or cause in NODE_ENDED:
         said = (f"{cause}: {nested_string(disruption, 'message')}",) if cause else quote
         remedy = f"its owner makes it again; see why node {node} went: kubectl describe node {node}"
-        return [Finding("NODE_UNSCHEDULABLE", f"it was ended with its node {node}", said, remedy=remedy)]
+        return [
+            Finding(
+                "NODE_UNSCHEDULABLE", f"node {node} was shut down or deleted, and the pod with it", said, remedy=remedy
+            )
+        ]
     return []
 
 
@@ -291,7 +307,9 @@ def with_mounted_memory(pod: ClusterObject, found: Finding) -> Finding:
     volume, limit = size
     bound = f"has a sizeLimit of {limit}" if limit else "has no sizeLimit, so that the pod's memory limit bounds it"
     message = f"volume {volume} is mounted at /dev/shm and {bound}; the program needs more shared memory"
-    remedy = f"raise the sizeLimit of volume {volume}, and the memory limit, which its contents count against"
+    remedy = f"raise the memory limit, which bounds volume {volume}"
+    if limit:
+        remedy = f"raise the sizeLimit of volume {volume}, and the memory limit, which its contents count against"
     return Finding("SHM_TOO_SMALL", message, found.evidence, found.contributing, remedy)
 
 

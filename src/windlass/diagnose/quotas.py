@@ -12,7 +12,7 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.reports import Report
-from windlass.diagnose.subject import Subject, group_of, template_pods
+from windlass.diagnose.subject import Subject, pod_group_of, template_pods
 from windlass.diagnose.unstructured import nested_map, nested_string
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -120,8 +120,7 @@ def _queue_name(evidence: Evidence, subject: Subject, text: str) -> str:
     for item in (*subject.pods, *subject.related):
         if named := named_queue(item.labels, item.annotations):
             return named.removeprefix(KAI_PREFIX).removeprefix(VOLCANO_PREFIX)
-        group = group_of(item) if item.kind == "Pod" else None
-        found = evidence.get("PodGroup", item.namespace, group.name) if group is not None else None
+        found = pod_group_of(evidence, item) if item.kind == "Pod" else None
         if found is not None and (named := nested_string(found.data, "spec", "queue")):
             return named
     words = re.split(r"[^\w.-]+", text)

@@ -17,7 +17,7 @@ from windlass.diagnose.hypothesis import Conclusion
 from windlass.diagnose.quotas import quota_report_finding
 from windlass.diagnose.reports import Report, reports_about
 from windlass.diagnose.scheduler_condition import COUNTED_NODES
-from windlass.diagnose.subject import Subject, group_of, template_pods, templates_of
+from windlass.diagnose.subject import Subject, pod_group_of, template_pods, templates_of
 from windlass.diagnose.unstructured import nested_maps, nested_string
 from windlass.diagnose.workload_faults import classified, named_fault
 from windlass.model.errors import InputError
@@ -79,7 +79,7 @@ def reported_cause(evidence: Evidence, subject: Subject, now: int) -> Conclusion
 
 def reported_pod_cause(evidence: Evidence, subject: Subject, now: int) -> Conclusion | None:
     """What controllers say about its waiting pods, and about the groups that these name."""
-    groups = [group for pod in subject.pending if (group := _group(evidence, pod)) is not None]
+    groups = [group for pod in subject.pending if (group := pod_group_of(evidence, pod)) is not None]
     items = {id(item): item for item in (*subject.pending[:MANY_PODS], *groups)}
     reports = reports_about(evidence, items.values(), subject.pods)
     # What kube-scheduler counts nodes by is judged on the nodes.
@@ -87,11 +87,6 @@ def reported_pod_cause(evidence: Evidence, subject: Subject, now: int) -> Conclu
 
 
 MANY_PODS = 20
-
-
-def _group(evidence: Evidence, pod: ClusterObject) -> ClusterObject | None:
-    group = group_of(pod)
-    return evidence.get("PodGroup", pod.namespace, group.name) if group is not None else None
 
 
 def _first_cause(evidence: Evidence, subject: Subject, reports: list[Report], now: int) -> Conclusion | None:

@@ -354,7 +354,8 @@ def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Findi
     if not victims:
         return None
     named = ", ".join(victims[:3])
-    message = f"{len(victims)} workload(s) were preempted ({named}), but it does not fit in what they freed"
+    freed = "workload was preempted" if len(victims) == 1 else "workloads were preempted"
+    message = f"{len(victims)} {freed} ({named}), but it does not fit in the room"
     return Finding("PREEMPTION_INEFFECTIVE", message)
 
 

@@ -244,6 +244,12 @@ def group_of(pod: ClusterObject) -> GroupReference | None:
     return group_reference(pod.labels, pod.annotations, native.pod_group_name if native is not None else "")
 
 
+def pod_group_of(evidence: Evidence, pod: ClusterObject) -> ClusterObject | None:
+    """The PodGroup that a pod names, of the scheduler in whose form it names it."""
+    group = group_of(pod)
+    return evidence.pod_group(group.source, pod.namespace, group.name) if group is not None else None
+
+
 def _is_named_by(pod: ClusterObject, item: ClusterObject) -> bool:
     """Whether the pod names this PodGroup or Workload as its own."""
     if item.kind == "Workload":

@@ -165,7 +165,7 @@ def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: s
     elif total >= wanted:
         message = fragmentation_message(fit, analysis, 0)
     else:
-        message = "no GPU has free slices in a position that the profile allows"
+        message = f"no GPU of {len(free)} matching node{_plural(len(free))} has free slices where {name} may begin"
         remedy = "ask for a smaller profile, or change the node's MIG layout (windlass plan mig)"
     return Finding(code, message, _free_by_node(free, name), _other_codes(analysis), remedy)
 
@@ -337,7 +337,7 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
         return f"no label of node {node} says how its GPUs are shared, and the pod asks for a share of one GPU"
     if code == "EPHEMERAL_STORAGE":
         under_pressure = any(taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints)
-        return f"node {node} is short of disk and takes no new pods" if under_pressure else ""
+        return f"node {node} has DiskPressure: it is short of disk and takes no new pods" if under_pressure else ""
     if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
         what = ", ".join(
             f"{format_amount(name, analysis.requests[name])} {name} (the node has "

@@ -369,7 +369,7 @@ class WaitingInquiry(WhatIf):
             return Answer(refused.cause, links=refused.links, is_certain=refused.is_certain)
         if self.explained_hold is not None:
             return Answer(engine_finding(self.explained_hold))
-        message = "the pod is pending, but the evidence has no nodes to judge it on"
+        message = "the pod is pending, but the evidence has no Nodes: collect it as a user that may list nodes"
         return Answer(condition_finding(self.evidence, item, message))
 
 

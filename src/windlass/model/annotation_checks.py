@@ -17,6 +17,7 @@ from windlass.model.names.windlass import (
     PLACEMENT_ANNOTATION,
     RESTART_COST_ANNOTATION,
 )
+from windlass.model.node import Node
 from windlass.model.times import parse_duration, parse_timestamp
 
 MAX_REPORTED = 8
@@ -29,6 +30,8 @@ def invalid_annotations(objects: Iterable[object]) -> list[str]:
         metadata = getattr(obj, "metadata", None)
         if isinstance(metadata, ObjectMeta) and metadata.annotations:
             where = f"{metadata.namespace or 'default'}/{metadata.name}"
+            if isinstance(obj, Node):
+                where = f"node {metadata.name}"
             found = annotation_problems(metadata.annotations)
             problems += [f"{where}: annotation {name}: {problem}" for name, problem in found]
     more = (

@@ -26,7 +26,8 @@ from windlass.model.queue_names import describe_queue, named_queue
 GroupSource = Literal[
     "scheduling.k8s.io", "scheduling.x-k8s.io", "scheduling.volcano.sh", "scheduling.run.ai", "kueue-group"
 ]
-"""Of groups that are objects, the API group of their PodGroup; of groups without an object, a word of our own."""
+"""Of groups that are objects, the API group of their PodGroup; of announced groups, a word of our own. Two groups of
+one name are different gangs where their sources differ, and `read_parts` reads each source in its own way."""
 NATIVE: Final = "scheduling.k8s.io"
 COSCHEDULING: Final = "scheduling.x-k8s.io"
 VOLCANO: Final = "scheduling.volcano.sh"
@@ -41,10 +42,10 @@ class GroupForm(msgspec.Struct, frozen=True):
     annotations: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
     size_annotation: str = ""
-    """Of a group without an object: the annotation of every pod that has the number of pods."""
+    """Of an announced group, which is no object: the annotation of every pod that has the number of pods."""
 
     def size_in(self, annotations: Mapping[str, object]) -> int | None:
-        """The number of pods that a pod announces; None where it can't be read, as Kueue's webhook reads it."""
+        """The number of pods that a pod announces; None where it is no number from 1 to 99,999,999."""
         value = annotations.get(self.size_annotation)
         if not isinstance(value, str) or not (value.isascii() and value.isdigit() and len(value) < 9):
             return None
@@ -72,7 +73,7 @@ GROUP_ANNOTATIONS = frozenset(annotation for form in GROUP_FORMS for annotation 
 POD_GROUP_SOURCES = tuple(form.source for form in GROUP_FORMS if not form.size_annotation)
 """Sources whose groups are objects of kind PodGroup."""
 ANNOUNCED_FORMS: dict[str, GroupForm] = {form.source: form for form in GROUP_FORMS if form.size_annotation}
-"""Source → form of the groups without an object, whose size every pod announces."""
+"""Source → form of the announced groups: those without an object, whose size every pod announces."""
 
 INDEPENDENT_POD_KINDS = frozenset(
     ("apps", kind) for kind in ("ReplicaSet", "StatefulSet", "DaemonSet", "Deployment")

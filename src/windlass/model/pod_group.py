@@ -10,6 +10,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.group_membership import KAI
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.queue_names import KAI_PREFIX, VOLCANO_PREFIX
 from windlass.model.topology_request import MAX_PODS
@@ -17,7 +18,6 @@ from windlass.model.validation import check_priority
 from windlass.model.workload import TopologyRequest
 
 NOT_IMPLEMENTED = "NOT_IMPLEMENTED"
-KAI = "scheduling.run.ai"
 
 
 class PodGroup(msgspec.Struct, frozen=True):

@@ -5,7 +5,7 @@ a verdict and the reports print it. Each reason is defined once: its bit, its ki
 (interface text of Kubernetes, Apache-2.0), our sentence and the remedy. kube-scheduler has no wording for what happens
 inside a GPU; those entries follow its style.
 
-Bits 0 to 31 belong to the entries below, in order of their bits; a new reason takes bit 23 and so on. Bit
+Bits 0 to 31 belong to the entries below, in order of their bits; a new reason takes the lowest free one. Bit
 32 + j says that the j-th resource of the shape's own sorted request list is insufficient: `insufficient_reason(name)`
 makes that entry. Of several reasons the lowest bit is named first, so that devices come before resources; apart from
 that, the order of the bits means nothing. What sort of reasons a mask has is asked with the masks by kind

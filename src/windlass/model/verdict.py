@@ -29,7 +29,7 @@ LIMIT_KINDS_SHOWN_FIRST = ("selector", "fragmentation", "model", "quota", "topol
 """Kinds of limits that the counts of nodes by reason don't show."""
 
 UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
-    "KUEUE_QUOTA_INSUFFICIENT": "its queue has too little quota left for its request; `windlass why` has the numbers",
+    "KUEUE_QUOTA_INSUFFICIENT": "its queue has too little quota left; `windlass why` has the numbers",
     "KUEUE_QUOTA_MISCONFIGURED": "its queue has no quota for a resource that it asks for",
     "KUEUE_QUEUE_MISSING": "its queue is missing, inactive or stopped",
     "KUEUE_FLAVOR_MISMATCH": "its pods can use no flavor of its queue (taints, node selector or topology)",
@@ -37,10 +37,10 @@ UNEXPLAINED_PUBLIC_MESSAGE_BY_CODE = {
     "QUEUE_BEHIND_HEAD": "a workload ahead of it in its StrictFIFO queue waits and has to start first",
     "RESERVED_FOR_OTHERS": "room is free, but kept for a planned start or a reservation",
     "REQUEST_EXCEEDS_CLUSTER": "it requests more than the nodes that it may use have when they are empty",
-    "GPU_FULL": "too few GPUs are free",
-    "GPU_FRAGMENTED": "enough GPUs are free in total, but too few on one node",
+    "GPU_FULL": "too few GPUs are free; `windlass why` has the numbers",
+    "GPU_FRAGMENTED": "enough GPUs are free in total, but too few on one node; `windlass why` has the numbers",
     "TOPOLOGY_MANAGER_REFUSED": "too few free GPUs are on one NUMA node, as the kubelet demands",
-    "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free",
+    "CPU_MEM_INSUFFICIENT": "too little CPU or memory is free; `windlass why` has the numbers",
     "ADMISSION_DEFERRED": "its queue has not considered it yet: pods of a workload admitted before it are not ready, "
     "or the decision ended before its turn",
 }

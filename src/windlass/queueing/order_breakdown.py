@@ -92,7 +92,7 @@ def _moves(workload: Workload, before: Sequence[Workload]) -> Iterator[str]:
         return
     nominated = sum(other.nominated for other in before if not workload.nominated)
     if nominated:
-        yield f"{nominated} before it for which others were evicted"
+        yield f"{nominated} before it, since others were preempted for them"
     rest = [other for other in before if other.nominated == workload.nominated]
     higher = [other for other in rest if other.priority > workload.priority]
     if higher:

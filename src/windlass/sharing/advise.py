@@ -152,12 +152,19 @@ def _mps(workload: SharingWorkload, card: Card) -> Option:
         return Option(way=MPS, possible=False, reason=reason)
     clients = 48 if card.compute >= (7, 5) else 16
     if workload.tenants > clients:
-        return Option(way=MPS, possible=False, reason=f"MPS serves at most {clients} clients on {card.name}")
+        reason = f"MPS serves at most {clients} clients on {card.name}, not {workload.tenants}"
+        return Option(way=MPS, possible=False, reason=reason)
     if workload.tenants * workload.memory_mib > card.memory_mib:
-        return Option(way=MPS, possible=False, reason="the tenants together need more memory than the GPU has")
+        return Option(way=MPS, possible=False, reason=_too_much_memory(workload, card))
     slow = predict_mps(workload.load, workload.tenants)
     reason = "tenants run at the same time; memory and threads can be limited for each"
     return Option(way=MPS, possible=True, reason=reason, slow_down=slow)
+
+
+def _too_much_memory(workload: SharingWorkload, card: Card) -> str:
+    return (
+        f"the tenants together need {workload.tenants * workload.memory_mib} MiB, and the GPU has {card.memory_mib} MiB"
+    )
 
 
 def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
@@ -165,7 +172,7 @@ def _time_slicing(workload: SharingWorkload, card: Card) -> Option:
         reason = "time-slicing has no memory limits: one tenant can use all memory"
         return Option(way=TIME_SLICING, possible=False, reason=reason)
     if workload.tenants * workload.memory_mib > card.memory_mib:
-        return Option(way=TIME_SLICING, possible=False, reason="the tenants together need more memory than the GPU has")
+        return Option(way=TIME_SLICING, possible=False, reason=_too_much_memory(workload, card))
     slow = predict_time_slicing(workload.load, workload.tenants)
     reason = "tenants take turns; no setup is needed, and a crash affects one tenant only"
     return Option(way=TIME_SLICING, possible=True, reason=reason, slow_down=slow)

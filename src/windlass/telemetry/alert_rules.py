@@ -140,7 +140,7 @@ HEALTH_ALERTS = (
         'sum by (node) (kube_node_status_capacity{resource="nvidia_com_gpu"})'
         ' - sum by (node) (kube_node_status_allocatable{resource="nvidia_com_gpu"}) > 0',
         "{{ $value }} GPUs of {{ $labels.node }} are given to nobody",
-        "Its device plugin reports them as unhealthy.",
+        "Its device plugin reports them as unhealthy; `windlass doctor node` says why.",
         "10m",
     ),
     AlertRule(
@@ -150,7 +150,7 @@ HEALTH_ALERTS = (
         'count by (Hostname) (DCGM_FI_DEV_FB_USED{Hostname!=""}), "node", "$1", "Hostname", "(.+)") or label_replace('
         'count by (hostname) (DCGM_FI_DEV_FB_USED{hostname!=""}), "node", "$1", "hostname", "(.+)"))',
         "The GPUs of {{ $labels.node }} are not measured",
-        "No exporter reports them: their use is unknown, and so are their faults.",
+        "No exporter reports them: their use is unknown, and so are their faults. `windlass install node` has one.",
         "15m",
     ),
 )

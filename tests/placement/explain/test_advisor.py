@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,8 @@ from tests.engine.plain_objects import TWO_NODES, node, planned, pod
 from windlass.model.hold_document import hold_document
 from windlass.model.unstructured import Unstructured
 from windlass.model.verdict import Verdict
+from windlass.placement.explain.remedies import find_remedy
+from windlass.queueing.admit import NOT_CONSIDERED
 
 KUEUE = "kueue.x-k8s.io/v1beta2"
 LATER = "2026-01-01T01:00:00Z"
@@ -190,3 +193,18 @@ def test_a_start_behind_a_reservation_says_so():
     }
     found = verdict("default/p", *TWO_NODES, reservation, pod("p"))
     assert "when Reservation launch ends (by its schedule)" in found.message
+
+
+def test_quota_that_never_suffices_says_what_to_do():
+    found = verdict("default/p", *TWO_NODES, *queue({"nvidia.com/gpu": 0}), pod("p", metadata=QUEUED))
+    assert found.sentences[0].startswith("it never starts: ClusterQueue q can have at most 0 nvidia.com/gpu")
+    assert found.remedy == "ask for less, or have the quota of its queue raised"
+
+
+def test_a_decision_that_ended_too_early_is_reported_and_no_pods_are_looked_for():
+    held = SimpleNamespace(
+        verdict=Verdict("ADMISSION_DEFERRED", 3, detail=f"{NOT_CONSIDERED}: stopped"), piece=None, pod_sets=()
+    )
+    assert "windlass dump" in find_remedy(held)
+    held.verdict = Verdict("ADMISSION_DEFERRED", 3, detail="waits until the pods of team/a are ready")
+    assert "`windlass why` on the workload whose pods are not ready" in find_remedy(held)

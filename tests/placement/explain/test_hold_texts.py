@@ -68,7 +68,7 @@ CASES = {
     "gang that lacks pods": (
         [member("a"), member("b")],
         "GANG_INCOMPLETE",
-        "2 of 3 exist",
+        "2 of 3 pods of group default/ring exist",
         "create the missing pods",
     ),
     "gang without its PodGroup": (

@@ -113,8 +113,11 @@ def test_those_ahead_are_counted(occupancy: Occupancy) -> None:
 
 def test_without_a_planned_start_the_reason_is_given() -> None:
     none = "no planned start: no running workload with a known end frees enough for it"
-    assert no_planned_start_message(["a"], 0) == "no planned start: a has no run-time limit"
-    assert no_planned_start_message(["a", "b"], 0) == "no planned start: a and b have no run-time limit"
+    assert (
+        no_planned_start_message(["a"], 0)
+        == "no planned start: a has no run-time limit (windlass.dev/duration sets one)"
+    )
+    assert no_planned_start_message(["a", "b"], 0).startswith("no planned start: a and b have no run-time limit (")
     assert no_planned_start_message([], 0) == none
     assert no_planned_start_message([], 1) == f"{none} after the workloads ahead of it; 1 workload waits ahead of it"
 

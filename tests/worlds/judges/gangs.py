@@ -24,7 +24,9 @@ from tests.worlds.judges.world_state import WorldState, is_finished, is_guarded
 
 from windlass.model.unstructured import Unstructured
 
-KUEUE_GROUP, KUEUE_SIZE = "kueue.x-k8s.io/pod-group-name", "kueue.x-k8s.io/pod-group-total-count"
+KUEUE_GROUP = "kueue.x-k8s.io/pod-group-name"
+SIZES = ("kueue.x-k8s.io/pod-group-total-count",)
+"""Annotations with the size of a group that is no object."""
 MARKS = ("scheduling.x-k8s.io/pod-group", "pod-group.scheduling.sigs.k8s.io", KUEUE_GROUP)
 NOTES = ("scheduling.k8s.io/group-name", "scheduling.volcano.sh/group-name", "pod-group-name", KUEUE_GROUP)
 ADMITTED = "Workload "
@@ -45,7 +47,8 @@ def group_minimum(state: WorldState, pods: list[Unstructured]) -> int:
     """How many pods of the group must run together."""
     group = state.objects["podgroups"].get(f"{pods[0]['metadata']['namespace']}/{group_of(pods[0])}")
     if group is None:
-        return int(annotations_of(pods[0]).get(KUEUE_SIZE, len(pods)))
+        notes = annotations_of(pods[0])
+        return int(next((notes[size] for size in SIZES if size in notes), len(pods)))
     spec = group["spec"]
     return int(spec.get("minMember") or spec.get("schedulingPolicy", {}).get("gang", {}).get("minCount", 1))
 

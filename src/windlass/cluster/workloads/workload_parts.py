@@ -118,13 +118,13 @@ def _announced_parts(unit: Unit, members: UnitMembers, form: GroupForm) -> Workl
         WorkloadIdentity(unit.key.key, "PodGroup", shared_metadata(members.pods)),
         pod_sets_of_group(members.pods, None),
         minimum=max(0, (size or existing) - members.succeeded),
-        hold=NO_HOLD if members.bound else _announced_hold(form, members.pods, existing),
+        hold=NO_HOLD if members.bound else _announced_hold(unit.key.key, form, members.pods, existing),
     )
 
 
-def _announced_hold(form: GroupForm, pods: Sequence[Pod], existing: int) -> HoldReason:
-    """Kueue's webhook refuses pods without a number that it can read. The number of pods that happen to exist is no
-    substitute: the gang would start with those that were created first."""
+def _announced_hold(key: str, form: GroupForm, pods: Sequence[Pod], existing: int) -> HoldReason:
+    """Without a number that can be read it is held. The number of pods that happen to exist is no substitute: the gang
+    would start with those that were created first."""
     problem = _disagreement(form, pods)
     if problem:
         return problem, "INVALID_OBJECT"
@@ -134,17 +134,21 @@ def _announced_hold(form: GroupForm, pods: Sequence[Pod], existing: int) -> Hold
         problem = "is missing" if value is None else f"is {value!r}, which is not a number of pods"
         remedy = 'set it on every pod of the group to the number of its pods, as a string such as "4"'
         return f"metadata.annotations.{form.size_annotation} of {pods[0].key} {problem}: {remedy}", "INVALID_OBJECT"
-    return _gang_incomplete(existing, size) if existing < size else NO_HOLD
+    if existing < size:
+        return f"{existing} of {size} pods of group {key} exist", "GANG_INCOMPLETE"
+    return NO_HOLD
 
 
 def _excess_pods(unit: Unit, pods: Sequence[Pod]) -> tuple[Pod, ...]:
     """The youngest pods of a group with more pods than it announces. Kueue deletes them; bound ones may stay."""
     form = ANNOUNCED_FORMS.get(unit.key.source)
-    size = form.size_in(pods[0].metadata.annotations) if form is not None else None
-    if form is None or size is None or len(pods) + unit.succeeded <= size or _disagreement(form, pods):
+    if form is None:
         return ()
+    size = form.size_in(pods[0].metadata.annotations)
+    if size is None or len(pods) + unit.succeeded <= size or _disagreement(form, pods):
+        return ()  # complete or incomplete, or held as a whole
     bound = sum(pod.is_bound for pod in pods)
-    return sort_members(pods)[max(bound, size - unit.succeeded) :]
+    return sort_members(pods)[max(bound, size - unit.succeeded) :]  # bound ones are sorted first
 
 
 def excess_parts(pod: Pod, unit: Unit, members: UnitMembers) -> WorkloadParts:
@@ -187,7 +191,7 @@ def _pod_group_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -
     if pod_group.hold:
         hold = (pod_group.hold, NOT_IMPLEMENTED)
     elif existing < pod_group.min_pods and not members.bound:
-        hold = _gang_incomplete(existing, pod_group.min_pods)
+        hold = (f"{existing} of at least {pod_group.min_pods} pods of PodGroup {unit.key.key} exist", "GANG_INCOMPLETE")
     elif pod_group.has_task_minimums and existing > pod_group.min_pods and not members.bound:
         message = "spec.minTaskMember: minimums of tasks are implemented only if they add up to all pods"
         hold = (f"{message} ({pod_group.min_pods} of {existing} pods)", NOT_IMPLEMENTED)
@@ -274,10 +278,6 @@ def owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | 
     return msgspec.structs.replace(
         owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
     )
-
-
-def _gang_incomplete(existing: int, wanted: int) -> HoldReason:
-    return f"waiting for pods of the group: {existing} of {wanted} exist", "GANG_INCOMPLETE"
 
 
 def shared_metadata(pods: Sequence[Pod]) -> ObjectMeta:

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.pod_counts import pod_count
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
-from windlass.diagnose.subject import group_of, phase_of
+from windlass.diagnose.evidence import ClusterObject, Evidence
+from windlass.diagnose.subject import group_of, owners_of, phase_of
 from windlass.diagnose.unstructured import (
     nested_int,
     nested_map,
@@ -20,7 +21,6 @@ from windlass.model.digits import is_digits
 from windlass.model.group_membership import (
     ANNOUNCED_FORMS,
     NATIVE,
-    GroupForm,
     GroupMember,
     GroupReference,
     group_disagreement,
@@ -41,40 +41,75 @@ def gang_complete(manifest: Manifest, context: CheckContext) -> Iterator[RuleFin
 
 
 def _announced_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
-    """Groups without an object, such as Kueue's: pods that name a group, each with the number of its pods."""
-    group = _group_of(manifest.pods[0]) if manifest.kind == "Pod" else None
-    form = ANNOUNCED_FORMS.get(group.source) if group is not None else None
-    if group is None or form is None:
-        return
-    annotation, where = form.size_annotation, f"metadata.annotations.{form.size_annotation}"
-    annotations = nested_map(manifest.data, "metadata", "annotations")
+    """Announced groups, such as Kueue's: pods, or templates, that name a group, each with the number of its pods."""
+    if manifest.kind == "Workload":
+        return  # Kueue copies the pods of a group into its Workload
+    seen: set[GroupReference] = set()
+    for view in manifest.pods:
+        group = _group_of(view)
+        if group is None:
+            yield from _size_without_name(view)
+        elif group.source in ANNOUNCED_FORMS and group not in seen:
+            seen.add(group)
+            yield from _announced_size(manifest, view, context, group)
+
+
+def _size_without_name(view: PodView) -> Iterator[RuleFinding]:
+    annotations = nested_map(view.template, "metadata", "annotations")
+    for form in ANNOUNCED_FORMS.values():
+        if form.size_annotation in annotations:
+            name = (*form.labels, *form.annotations)[0]
+            yield RuleFinding(
+                f"has {form.size_annotation}, but names no group: each pod starts on its own",
+                view.field_path(f"metadata.annotations.{form.size_annotation}"),
+                f"name the group in {name} of every pod, or drop the annotation",
+                WARNING,
+            )
+
+
+def _announced_size(
+    manifest: Manifest, view: PodView, context: CheckContext, group: GroupReference
+) -> Iterator[RuleFinding]:
+    form = ANNOUNCED_FORMS[group.source]
+    annotation, where = form.size_annotation, view.field_path(f"metadata.annotations.{form.size_annotation}")
+    annotations = nested_map(view.template, "metadata", "annotations")
     value, total = annotations.get(annotation), form.size_in(annotations)
     if value is None:
         yield RuleFinding(
-            f"is in the group {group.name} without the annotation {annotation}, so it is never admitted",
-            "metadata.annotations",
+            f"is in the group {group.name} without the annotation {annotation}, so none of its pods starts",
+            view.field_path("metadata.annotations"),
             f"set {annotation} to the number of its pods, as a string",
         )
     elif total is None:
-        yield RuleFinding(f"{annotation} is {value!r}, and must be the number of pods as a string", where)
+        problem = f"{annotation} is {value!r}, and must be the number of pods as a string"
+        yield RuleFinding(problem, where, 'set it on every pod of the group, as a string such as "4"')
     else:
-        yield from _announced_members(manifest, context, group, form, total)
+        members = _members(context, manifest.namespace, group)
+        if members[0][0] is manifest:  # reported once per group
+            yield from _announced_members(context, members, group, where, total)
+
+
+def _members(context: CheckContext, namespace: str, group: GroupReference) -> list[tuple[Manifest, PodView]]:
+    """The pods and pod templates that name the group."""
+    return [
+        (manifest, view)
+        for manifest in context.manifests
+        if manifest.namespace == namespace and manifest.kind != "Workload"
+        for view in manifest.pods
+        if _group_of(view) == group
+    ]
 
 
 def _announced_members(
-    manifest: Manifest, context: CheckContext, group: GroupReference, form: GroupForm, total: int
+    context: CheckContext, members: list[tuple[Manifest, PodView]], group: GroupReference, where: str, total: int
 ) -> Iterator[RuleFinding]:
-    members = [
-        pod for pod in context.of_kind("Pod") if pod.namespace == manifest.namespace and _group_of(pod.pods[0]) == group
-    ]
-    if manifest is not members[0]:
-        return  # reported once per group
-    where, remedy = f"metadata.annotations.{form.size_annotation}", "make the two numbers agree"
-    problem, _, cure = group_disagreement(form, [_member(pod) for pod in members]).partition("; ")
+    remedy = "make the two numbers agree"
+    disagreement = group_disagreement(ANNOUNCED_FORMS[group.source], [_member(*member) for member in members])
+    problem, _, cure = disagreement.partition("; ")
     if problem:
         yield RuleFinding(f"{problem}, so that none of them starts", "metadata", cure)
         return
-    present = len(members) + _running_members(context, manifest.namespace, group, members)
+    present = sum(pod_count(*member) for member in members) + _running_members(context, members, group)
     name, excess = group.name, present - total
     if excess < 0:
         problem = f"group {name} has {present} of {total} members, so it waits for the rest"
@@ -84,23 +119,33 @@ def _announced_members(
         yield RuleFinding(surplus, where, remedy)
 
 
-def _member(manifest: Manifest) -> GroupMember:
-    labels, annotations = (nested_map(manifest.data, "metadata", part) for part in ("labels", "annotations"))
-    return GroupMember(f"{manifest.namespace}/{manifest.name}", labels, annotations)
+def _member(manifest: Manifest, view: PodView) -> GroupMember:
+    labels, annotations = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
+    place = f" ({view.path})" if view.path else ""
+    return GroupMember(f"{manifest.namespace}/{manifest.name}{place}", labels, annotations)
 
 
-def _running_members(context: CheckContext, namespace: str, group: GroupReference, submitted: list[Manifest]) -> int:
+def _running_members(context: CheckContext, submitted: list[tuple[Manifest, PodView]], group: GroupReference) -> int:
+    """Pods of the cluster that are members already, without those that the manifests describe."""
     if context.evidence is None:
         return 0
-    names = {manifest.name for manifest in submitted}
+    namespace = submitted[0][0].namespace
+    described = {(manifest.kind, manifest.name) for manifest, _ in submitted}
     return sum(
         item.namespace == namespace
-        and item.name not in names
         and group_of(item) == group
         and phase_of(item) != "Failed"
         and not nested_string(item.data, "metadata", "deletionTimestamp")
+        and described.isdisjoint(_with_owners(context.evidence, item))
         for item in context.evidence.of_kind("Pod")
     )
+
+
+def _with_owners(evidence: Evidence, pod: ClusterObject) -> Iterator[tuple[str, str]]:
+    """Kind and name of the pod and of its owners, also where their objects are not known."""
+    for item in (pod, *owners_of(evidence, pod)):
+        yield item.kind, item.name
+        yield from ((kind, name) for kind, name, _ in item.owners)
 
 
 def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
@@ -116,15 +161,12 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
         ("spec", 0),
     )
     api_group = nested_string(manifest.data, "apiVersion").rpartition("/")[0]
-    members = [
-        pod_count(other_manifest, view)
-        for other_manifest in context.manifests
-        for view in other_manifest.pods
-        if other_manifest.namespace == manifest.namespace and _names_group(view, api_group, manifest.name)
-    ]
     group = GroupReference(api_group, manifest.name)  # type: ignore[arg-type]  # any group that a pod may name
-    total = sum(members) + _running_members(context, manifest.namespace, group, context.of_kind("Pod"))
-    if minimum and members and total < minimum:
+    members = _members(context, manifest.namespace, group)
+    if not members:
+        return
+    total = sum(pod_count(*member) for member in members) + _running_members(context, members, group)
+    if minimum and total < minimum:
         # Pods of Kubernetes' own groups come from controllers that are not among the manifests.
         level = WARNING if api_group == NATIVE else ERROR
         yield RuleFinding(
@@ -138,11 +180,6 @@ def _pod_group(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindin
 def _group_of(view: PodView) -> GroupReference | None:
     labels, annotations = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
     return group_reference(labels, annotations, nested_string(view.spec, "schedulingGroup", "podGroupName"))
-
-
-def _names_group(view: PodView, api_group: str, name: str) -> bool:
-    group = _group_of(view)
-    return group is not None and (group.source, group.name) == (api_group, name)
 
 
 MINIMA = (

@@ -78,8 +78,7 @@ def _summary(node: Node) -> str:
 def _takes_work(node: Node) -> Iterator[Symptom]:
     down = nodes.unschedulable_reason(node)
     if down:
-        mend = f"kubectl uncordon {node.name}" if down == "cordoned" else f"kubectl describe node {node.name}"
-        yield Symptom("takes-work", ERROR, node.name, f"is {down}", "it takes no new pods", mend)
+        yield Symptom("takes-work", ERROR, node.name, f"is {down}", "it takes no new pods", nodes.down_remedy(node))
 
 
 def _advertises(node: Node) -> Iterator[Symptom]:

@@ -19,12 +19,14 @@ from windlass.placement.empty_cluster import TOO_LARGE
 from windlass.placement.explain.held_workload import HeldWorkload
 from windlass.placement.explain.node_reasons import NO_SUCH_RESOURCE, is_unknown_resource
 from windlass.placement.verdicts import reason_of
+from windlass.queueing.admit import NOT_CONSIDERED
 from windlass.queueing.outcome import (
     ADMISSION_DEFERRED,
     BEHIND_HEAD,
     FLAVOR_MISMATCH,
     LIMIT_REACHED,
     QUEUE_MISSING,
+    QUOTA_INSUFFICIENT,
     QUOTA_MISCONFIGURED,
 )
 
@@ -63,6 +65,10 @@ def find_remedy(held: HeldWorkload, is_infeasible: bool = False) -> str:
         return held.verdict.remedy
     if code == QUEUE_MISSING:
         return _queue_remedy(piece, held.state.occupancy.system)
+    if code == ADMISSION_DEFERRED and held.verdict.detail.startswith(NOT_CONSIDERED):
+        return "report it, with a `windlass dump`: decisions should end before"
+    if code == QUOTA_INSUFFICIENT and is_infeasible:
+        return "ask for less, or have the quota of its queue raised"
     if code == "GANG_INCOMPLETE":
         return _gang_remedy(piece)
     if code in UNAVAILABLE_NODE_CODES and not held.state.overlay.snapshot.nodes.size:

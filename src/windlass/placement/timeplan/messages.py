@@ -73,7 +73,9 @@ def _known_from(basis: StartBasis) -> str:
 def no_planned_start_message(unbounded: Sequence[str], ahead: int) -> str:
     if unbounded:
         verb = "has" if len(unbounded) == 1 else "have"
-        text = f"no planned start: {_names(unbounded)} {verb} no run-time limit"
+        text = (
+            f"no planned start: {_names(unbounded)} {verb} no run-time limit ({DECLARED_DURATION_ANNOTATION} sets one)"
+        )
     else:
         after = " after the workloads ahead of it" if ahead else ""
         text = f"no planned start: no running workload with a known end frees enough for it{after}"
