@@ -7,6 +7,7 @@ from __future__ import annotations
 from random import Random
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -17,9 +18,11 @@ from tests.operator.world import SimNode, World
 
 from windlass.model.names.windlass import TAKEN_OVER_ANNOTATION
 from windlass.model.node import Taint
+from windlass.operator.decide import decide
 from windlass.operator.forecast import forecast
 from windlass.operator.kinds.taken_over import taken_over
 from windlass.operator.observed import NvidiaDriver
+from windlass.operator.writes import PatchNode, Write
 
 PARTS = ["plugin", "labels", "exporter", "mig"]
 NEW = "590.44.01"
@@ -120,6 +123,21 @@ def test_what_others_switched_off_or_paused_is_not_taken(value: str) -> None:
     assert world.nodes["gpu-005"].labels[PLUGIN] == "windlass"
 
 
+def test_nothing_is_taken_over_where_no_agent_runs() -> None:
+    world = GpuOperatorWorld(takeOver=PARTS)
+    observed = world.observe()
+    pods = {name: tuple(pod for pod in pods if "agent" not in pod.key) for name, pods in observed.pods.items()}
+    closed = [
+        write for write in decide(msgspec.structs.replace(observed, pods=pods), world.now).writes if is_taint(write)
+    ]
+    assert not closed
+    assert [write for write in decide(observed, world.now).writes if is_taint(write)]
+
+
+def is_taint(write: Write) -> bool:
+    return isinstance(write, PatchNode) and write.taints is not None
+
+
 def test_nothing_is_taken_over_while_a_change_is_unfinished() -> None:
     play = brought_up()
     world = play.world
@@ -134,7 +152,7 @@ def test_nothing_is_taken_over_while_a_change_is_unfinished() -> None:
     assert is_taken(world)
 
 
-@settings(max_examples=15, deadline=None, derandomize=True, phases=ONCE)
+@settings(max_examples=10, deadline=None, derandomize=True, phases=ONCE)
 @given(SEEDS, st.integers(2, 6))
 def test_wherever_the_operator_is_killed_nodes_come_back_as_they_were(seed: int, kill_rate: int) -> None:
     play, chance = brought_up(), Random(seed)
@@ -190,6 +208,25 @@ def test_a_change_drives_gpu_operators_drivers_and_comes_back_as_it_was(take_ove
     assert world.drivers == {"default": default}
     assert set(world.loaded()) == {OLD}
     assert state(world) == before
+
+
+@settings(max_examples=5, deadline=None, derandomize=True, phases=ONCE)
+@given(SEEDS, st.integers(2, 6))
+def test_wherever_the_operator_is_killed_a_driven_change_ends_and_can_be_undone(seed: int, kill_rate: int) -> None:
+    play, chance = brought_up(takeOver=PARTS if seed % 3 else []), Random(seed)
+    world = play.world
+    play.run(seconds=1800)
+    before = state(world)
+    play.kill = lambda number: not chance.randrange(kill_rate)
+    play.order = (lambda writes: writes[::-1]) if seed % 2 else play.order
+    world.add("FleetChange", "r590", CHANGE | WAVES)
+    assert play.until_phase("r590", "Succeeded", "RolledBack", "Failed", "Refused") == "Succeeded"
+    world.put_spec("FleetChange", "r590", command={"id": "1", "verb": "Rollback"})
+    assert play.until_phase("r590", "RolledBack", "Failed") == "RolledBack"
+    play.run(seconds=3600)
+    assert state(world) == before
+    assert isinstance(world, GpuOperatorWorld)
+    assert set(world.drivers) == {"default"}
 
 
 def test_a_driver_of_gpu_operator_that_brings_xids_goes_back() -> None:

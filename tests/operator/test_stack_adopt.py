@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from tests.operator.gpu_operator_world import DEPLOY, PLUGIN, GpuOperatorWorld
 from tests.operator.test_embedded import Cluster
@@ -125,6 +126,13 @@ def test_what_forbids_it_is_named(arrange: Any, options: dict[str, Any], words: 
     assert words in "\n".join(found(world, **options).obstacles)
 
 
+def test_without_the_node_agent_nobody_would_do_it() -> None:
+    observed = msgspec.structs.replace(bare_world().observe(), pods={})
+    (obstacle,) = survey("a", POOL, TAKEABLE, observed, [POLICY]).obstacles
+    assert obstacle.startswith("no node agent runs on gpu-000, gpu-001, gpu-002: windlass install node")
+    assert survey("a", POOL, [], observed, [POLICY]).obstacles == ()
+
+
 def test_nodes_without_gpu_operator_are_not_adopted() -> None:
     world = bare_world()
     for node in world.nodes.values():
@@ -134,6 +142,7 @@ def test_nodes_without_gpu_operator_are_not_adopted() -> None:
 
 # over the API
 
+AGENT = {"app.kubernetes.io/name": "windlass", "app.kubernetes.io/component": "node"}
 OURS = "example.com/theirs"
 STATUS = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 
@@ -165,16 +174,13 @@ def gpu_node(name: str) -> Unstructured:
     return {"apiVersion": "v1", "kind": "Node", "metadata": metadata, "spec": {"taints": [taint]}, "status": status}
 
 
-def plugin_pod(number: int) -> Unstructured:
-    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": "plugin", "uid": "u", "controller": True}
-    metadata = {
-        "name": f"plugin-{number}",
-        "labels": {"app": "nvidia-device-plugin-daemonset"},
-        "ownerReferences": [owner],
-    }
-    spec = {"nodeName": f"gpu-{number}", "containers": [{"name": "plugin", "image": "plugin"}]}
+def daemon_pod(made: Cluster, name: str, number: int, labels: dict[str, str]) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "DaemonSet", "name": name, "uid": "u", "controller": True}
+    metadata = {"name": f"{name}-{number}", "labels": labels, "ownerReferences": [owner]}
+    spec = {"nodeName": f"gpu-{number}", "containers": [{"name": name, "image": name}]}
     status = {"phase": "Running", "conditions": [{"type": "Ready", "status": "True"}]}
-    return {"metadata": metadata, "spec": spec, "status": status}
+    made.client.create("pods", "default", {"metadata": metadata, "spec": spec})
+    made.client.patch("pods", "default", f"{name}-{number}", {"status": status}, "status")
 
 
 class AdoptedCluster(Cluster):
@@ -209,6 +215,7 @@ async def nvidia_cluster() -> AsyncIterator[AdoptedCluster]:
     made = AdoptedCluster(embedded)
     for number in range(2):
         made.client.create("nodes", "", gpu_node(f"gpu-{number}"))
+        daemon_pod(made, "agent", number, AGENT)
     made.client.create("clusterpolicies.nvidia.com", "", {"metadata": {"name": "cluster-policy"}, **POLICY})
     try:
         yield made
@@ -253,9 +260,7 @@ async def test_adopted_nodes_come_back_as_they_were(
         if way == "the operator gives back":
             # Nothing plays NVIDIA's plugin, which the operator waits for.
             for number in range(2):
-                pod = plugin_pod(number)
-                made.client.create("pods", "default", pod)
-                made.client.patch("pods", "default", f"plugin-{number}", {"status": pod["status"]}, "status")
+                daemon_pod(made, "plugin", number, {"app": "nvidia-device-plugin-daemonset"})
             await windlass(*release, "--yes", "--timeout", "50s")
         else:
             await made.kill_operator()

@@ -26,6 +26,7 @@ from windlass.model.unstructured import Unstructured
 from windlass.node.agent_parts import DEPLOY_LABELS
 from windlass.operator.decide.gpu_operator import UPGRADE_IS_OVER, UPGRADE_STATE_LABEL, why_not_driven
 from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
+from windlass.operator.decide.owners import is_agent_pod
 from windlass.operator.kinds.base import check_node_count
 from windlass.operator.kinds.gpu_stack import TAKEABLE
 from windlass.operator.kinds.taken_over import paused_label
@@ -163,6 +164,9 @@ def _obstacles(
         return
     if not any(label.startswith(DEPLOY_LABEL_PREFIX) for node in nodes for label in node.labels):
         yield f"gpu-operator does not look after these nodes: none has a label {DEPLOY_LABEL_PREFIX}…"
+    without = [node.name for node in nodes if not any(map(is_agent_pod, observed.pods.get(node.name, ())))]
+    if taken and without:
+        yield f"no node agent runs on {_names(without)}: windlass install node (beside gpu-operator's parts it waits)"
     lost = sorted(key for key in selector if key.startswith(NVIDIA_PREFIX)) if "labels" in taken else []
     if lost:
         yield f"{lost[0]} is written by a part that passes over: choose the nodes by a label of your own"

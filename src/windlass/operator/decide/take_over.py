@@ -14,7 +14,7 @@ from windlass.model.names.windlass import TAKEN_OVER_ANNOTATION, TAKEN_OVER_VALU
 from windlass.model.node import Taint
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.node.agent_parts import DEPLOY_LABELS
-from windlass.operator.decide.owners import is_other_plugin_pod
+from windlass.operator.decide.owners import is_agent_pod, is_other_plugin_pod
 from windlass.operator.decide.pool import Pool, takes_node
 from windlass.operator.kinds.taken_over import TakenOver, encode_taken_over, original_labels, paused_label, taken_over
 from windlass.operator.observed import NodeView
@@ -67,6 +67,8 @@ def hand_over(pool: Pool, name: str) -> None:
 
 def _to_take(pool: Pool, node: NodeView) -> dict[str, str | None]:
     """Labels of parts that NVIDIA's operator runs here and the stack wants, as they are."""
+    if not any(is_agent_pod(pod) for pod in pool.pods_on(node.name)):
+        return {}  # nobody would do it
     labels = (DEPLOY_LABELS[step] for step in pool.stack.spec.take_over)
     return {label: "true" for label in labels if node.labels.get(label) == "true"}
 
