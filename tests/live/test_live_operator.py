@@ -86,6 +86,11 @@ def operator(kubeconfig: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
         ("FleetChange", CHANGE | {"gates": [{"name": "g", "query": "x"}]}, "a gate without a limit never fails"),
         ("GPUStack", STACK | {"nodes": {}}, "it would select every node"),
         ("GPUStack", STACK | {"driver": {"source": "container"}}, "a driver container needs image and version"),
+        (
+            *("GPUStack", STACK | {"driver": {"source": "gpu-operator", "version": "590.1"}}),
+            "the NVIDIADriver says image and version",
+        ),
+        ("GPUStack", STACK | {"takeOver": ["driver"]}, "spec.takeOver"),
         ("GPUStack", STACK | {"maxUnavailable": "many"}, "spec.maxUnavailable"),
     ],
 )

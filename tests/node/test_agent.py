@@ -467,7 +467,15 @@ class TestCommands:
 
 class TestDeployLabels:
     @pytest.mark.parametrize(
-        ("value", "off"), [("true", False), ("", False), ("false", True), ("paused-for-mig-change", True)]
+        ("value", "off"),
+        [
+            ("true", False),
+            ("", False),
+            ("windlass", False),
+            ("false", True),
+            ("paused-for-mig-change", True),
+            ("windlass_paused-for-driver-upgrade", True),
+        ],
     )
     def test_deploy_labels_switch_parts(self, value: str, off: bool) -> None:
         assert is_disabled_by_label("plugin", {"nvidia.com/gpu.deploy.device-plugin": value}) is off

@@ -15,6 +15,7 @@ from windlass.model.names.windlass import CHANGE_TAINT, DRIVER_REVISION_LABEL, N
 from windlass.operator.kinds.base import node_count
 from windlass.operator.kinds.fleet_change import FINAL_PHASES
 from windlass.operator.kinds.reasons import REASONS, Reason
+from windlass.operator.kinds.taken_over import original_labels, taken_over
 from windlass.operator.writes import CreateObject, PatchNode, PutStatus, Write
 
 SCHEMAS = {
@@ -82,7 +83,10 @@ class Judge:
 
     def _foreign(self, node: SimNode) -> tuple[object, ...]:
         ours = ("windlass.dev/", "nvidia.com/mig.config")  # the second is how a MIG layout is asked for
-        labels = {key: value for key, value in node.labels.items() if not key.startswith(ours)}
+        record = taken_over(node.annotations)
+        # What was taken over counts as what it is given back as.
+        given_back = {**node.labels, **original_labels(record, node.labels)} if record is not None else node.labels
+        labels = {key: value for key, value in given_back.items() if not key.startswith(ours) and value is not None}
         taints = [taint for taint in node.taints if taint.key not in OURS]
         return labels, taints, node.unschedulable
 
@@ -99,7 +103,7 @@ class Judge:
         record = self.world.gpu_node(write.name).status.change
         assert record is not None, f"{write.name} is changed without a record"
         assert wanted == record.want
-        assert record.previous
+        assert record.previous or self.world.stack(self.stack).spec.driver.source == "gpu-operator"
         change = next((c for c in self.world.objects["FleetChange"].values() if c.metadata.uid == record.uid), None)
         assert change is None or change.status.from_ is not None, "the way back is not stored"
         assert node.labels[DRIVER_REVISION_LABEL] == record.previous or wanted == record.previous

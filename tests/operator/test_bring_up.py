@@ -11,8 +11,9 @@ from tests.operator.world import World
 from windlass.model.convert import convert
 from windlass.model.names.windlass import DRIVER_REVISION_LABEL, NOT_READY_GPU_TAINT
 from windlass.model.node import Taint
+from windlass.operator.decide.node_facts import NodeFacts
 from windlass.operator.decide.owners import step_owners
-from windlass.operator.decide.steps import FINDERS, NodeFacts
+from windlass.operator.decide.steps import FINDERS
 from windlass.operator.kinds.gpu_stack import Current, GPUStack
 from windlass.operator.observed import NodeInfo, NodeView, PodObject, PodView, pod_view
 

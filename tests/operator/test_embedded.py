@@ -81,6 +81,10 @@ class Cluster:
         with suppress(asyncio.CancelledError):
             await self._operator
 
+    async def stop_operator(self) -> None:
+        if self._operator is not None:
+            await self.kill_operator()
+
     async def until(self, seen: Callable[[], bool], what: str) -> None:
         async with asyncio.timeout(PATIENCE):
             while not seen():
@@ -132,8 +136,7 @@ async def cluster() -> AsyncIterator[Cluster]:
     try:
         yield made
     finally:
-        with suppress(AssertionError):
-            await made.kill_operator()
+        await made.stop_operator()
         await embedded.stop()
 
 

@@ -28,6 +28,8 @@ def tree(kind: str, spec: dict[str, Any], name: str = "a") -> dict[str, Any]:
         ("GPUStack", STACK | {"driver": {"source": "magic"}}, "spec.driver.source"),
         ("GPUStack", STACK | {"driver": {"source": "container"}}, "spec.driver.image"),
         ("GPUStack", STACK | {"driver": {"version": "a b"}}, "spec.driver.version"),
+        ("GPUStack", STACK | {"driver": {"source": "gpu-operator", "version": "590.1"}}, "spec.driver.version"),
+        ("GPUStack", STACK | {"takeOver": ["plugin", "driver"]}, "spec.takeOver[1]"),
         ("GPUStack", STACK | {"maxUnavailable": 0}, "spec.maxUnavailable"),
         ("GPUStack", STACK | {"maxUnavailable": "110%"}, "spec.maxUnavailable"),
         ("GPUStack", STACK | {"maxUnavailabel": 1}, "spec.maxUnavailabel"),

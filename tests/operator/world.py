@@ -26,8 +26,8 @@ from windlass.model.names.windlass import (
 from windlass.model.node import Taint
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT
-from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.codec import STRUCTS
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
@@ -76,6 +76,7 @@ class SimNode:
     """The version of its agent; empty: the installed one."""
     loaded: str = ""
     loading: str = ""
+    has_plugin: bool = True
     bad_versions: frozenset[str] = frozenset()
     """Drivers that never load here."""
     faults: dict[int, Fault] = field(default_factory=dict)
@@ -90,7 +91,8 @@ class SimNode:
 
     @property
     def allocatable(self) -> int:
-        return 0 if not self.loaded or not self.is_ready else self.gpus - len(self.held | self.faults.keys())
+        is_up = self.loaded and self.is_ready and self.has_plugin
+        return self.gpus - len(self.held | self.faults.keys()) if is_up else 0
 
     def view(self) -> NodeView:
         labels = dict(self.labels)

@@ -42,6 +42,7 @@ def cluster_rules() -> list[Rule]:
         rule("", ["nodes", "pods"], READS),
         rule("apps", ["daemonsets"], READS),
         rule("windlass.dev", ours, READS),
+        rule("nvidia.com", ["nvidiadrivers"], (*READS, "create", "delete")),
         rule("", ["nodes", "nodes/status"], ("patch",)),
         rule("", ["pods/eviction"], ("create",)),
         rule("windlass.dev", ["gpunodes", "gpurepairs"], ("create",)),

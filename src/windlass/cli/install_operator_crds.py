@@ -19,7 +19,7 @@ from windlass.operator.kinds.codec import STRUCTS
 from windlass.operator.kinds.fleet_change import CHANGE_PHASES, CHANGE_VERBS, COMPONENTS, DAYS, GATE_VERDICTS
 from windlass.operator.kinds.gpu_node import CHANGE_RESULTS, DEVICE_STATES, NODE_PHASES, STEP_NAMES, STEP_STATES
 from windlass.operator.kinds.gpu_repair import REPAIR_PHASES, REPAIR_VERBS
-from windlass.operator.kinds.gpu_stack import DRIVER_SOURCES, REPAIR_POLICIES
+from windlass.operator.kinds.gpu_stack import DRIVER_SOURCES, REPAIR_POLICIES, TAKEABLE
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.resources import GROUP, PLURALS, VERSION
 
@@ -33,6 +33,7 @@ INT_OR_PERCENT: Schema = {
 }
 CHOICES: dict[str, tuple[str, ...]] = {
     "GPUStack.spec.driver.source": DRIVER_SOURCES,
+    "GPUStack.spec.takeOver[]": TAKEABLE,
     "GPUStack.spec.repair.policy": REPAIR_POLICIES,
     "GPUNode.status.phase": NODE_PHASES,
     "GPUNode.status.steps[].name": STEP_NAMES,
@@ -62,6 +63,11 @@ RULES: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "!has(self.source) || self.source != 'container' || (has(self.image) && has(self.version))",
             "a driver container needs image and version",
+        ),
+        (
+            "!has(self.source) || self.source != 'gpu-operator' || "
+            "((!has(self.image) || self.image == '') && (!has(self.version) || self.version == ''))",
+            "the NVIDIADriver says image and version",
         ),
     ),
     "FleetChange.spec": (

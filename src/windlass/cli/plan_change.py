@@ -45,7 +45,7 @@ def change(filename: Path, from_: Path | None, kubeconfig: str, kube_context: st
 
     seconds = parse_duration(node_time)
     wanted = read_change(filename)
-    trees = _dump_trees(from_) if from_ is not None else run_with_client(kubeconfig, kube_context, _live_trees)
+    trees = _dump_trees(from_) if from_ is not None else run_with_client(kubeconfig, kube_context, live_trees)
     trees += [tree for tree in _file_trees(filename) if tree.get("kind") == "GPUStack"]
     observed = observed_from(trees)
     for broken in observed.invalid:
@@ -110,7 +110,7 @@ def _dump_trees(dump: Path) -> list[dict[str, Any]]:
     return [tree for file in files for tree in _file_trees(file)]
 
 
-async def _live_trees(client: KubeClient) -> list[dict[str, Any]]:
+async def live_trees(client: KubeClient) -> list[dict[str, Any]]:
     from windlass.kube.discovery import discover
     from windlass.operator.resources import WATCHED_BY_OPERATOR
 

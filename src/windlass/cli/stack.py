@@ -9,6 +9,7 @@ import click
 from windlass.cli.operator_client import get_object, list_objects, run
 from windlass.cli.output import output_option, plain_table, print_document, print_table, windlass_document
 from windlass.cli.scheduler import kubeconfig_options
+from windlass.cli.stack_adopt import adopt, release
 
 if TYPE_CHECKING:
     from windlass.kube.client import KubeClient
@@ -25,6 +26,10 @@ Examples:
 @click.group("stack", epilog=EXAMPLES)
 def stack() -> None:
     """GPU stacks: which nodes are ready, and what the others wait for."""
+
+
+stack.add_command(adopt)
+stack.add_command(release)
 
 
 @stack.command("status")

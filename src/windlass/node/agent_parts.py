@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from windlass.model.names.nvidia import DEPLOY_LABEL_PREFIX
+from windlass.model.names.windlass import TAKEN_OVER_VALUE
 
 PARTS = ("plugin", "exporter", "labels", "mig")
 DEPLOY_LABELS = {
@@ -25,7 +26,7 @@ pod's readiness probe looks for it."""
 
 
 def is_disabled_by_label(part: str, labels: Mapping[str, str]) -> bool:
-    """No label and `true` enable a part; `false` and the operator's `paused-for-…` disable it."""
+    """No label, `true` and `windlass` (taken over) enable a part; `false` and `paused-for-…` disable it."""
     if labels.get(f"{DEPLOY_LABEL_PREFIX}operands") == "false":
         return True
-    return labels.get(DEPLOY_LABELS[part], "true") not in ("", "true")
+    return labels.get(DEPLOY_LABELS[part], "true") not in ("", "true", TAKEN_OVER_VALUE)

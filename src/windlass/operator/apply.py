@@ -22,17 +22,22 @@ from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUn
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request
 from windlass.kube.resources import NODES
+from windlass.model.meta import ObjectMeta
 from windlass.model.names.windlass import OPERATOR_API_VERSION
 from windlass.model.times import format_timestamp
 from windlass.operator.cache import OperatorCache
+from windlass.operator.kinds.codec import status_tree
 from windlass.operator.kinds.gpu_repair import GPURepair, Ticket
+from windlass.operator.kinds.reasons import REASONS, Reason
 from windlass.operator.observed import GPU_READY_CONDITION
-from windlass.operator.resources import DAEMON_SETS, OPERATOR_RESOURCES
+from windlass.operator.resources import DAEMON_SETS, NVIDIA_DRIVERS, OPERATOR_RESOURCES
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
+    CreateNvidiaDriver,
     CreateObject,
     DeleteDaemonSet,
+    DeleteNvidiaDriver,
     EvictPods,
     PatchNode,
     PutNodeCondition,
@@ -61,7 +66,8 @@ class Applier:
         try:
             await self._apply(write)
         except NotFound as error:
-            is_lost = isinstance(write, CreateObject | ApplyDaemonSet)  # its kind or its namespace is missing
+            # Of what is created, the kind or the namespace is missing.
+            is_lost = isinstance(write, CreateObject | ApplyDaemonSet | CreateNvidiaDriver)
             self._forget(write)
             log.log(logging.WARNING if is_lost else logging.INFO, "%s: %s", type(write).__name__, error)
             return not is_lost
@@ -89,7 +95,7 @@ class Applier:
                 self._cache.put_answer(kind, OPERATOR_API_VERSION, answer)
                 log.info("created %s %s", kind, name)
             case PutStatus(kind, name, version, status):
-                await self._put_status(kind, name, version, msgspec.to_builtins(status))
+                await self._put_status(kind, name, version, status_tree(status))
                 self._report(write)
             case PatchNode():
                 answer = await self._send(patch_node(write))
@@ -110,6 +116,14 @@ class Applier:
                 body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
                 await self._send(Request("DELETE", DAEMON_SETS.path(key), body=body))
                 log.info("deleted DaemonSet %s", name)
+            case CreateNvidiaDriver(name, body):
+                answer = await self._send(Request("POST", NVIDIA_DRIVERS.collection, MANAGED_BY, body))
+                self._cache.put_answer("NVIDIADriver", NVIDIA_DRIVERS.api_version, answer)
+                log.info("created NVIDIADriver %s", name)
+            case DeleteNvidiaDriver(name, uid):
+                body = {"preconditions": {"uid": uid}}
+                await self._send(Request("DELETE", NVIDIA_DRIVERS.path(name), body=body))
+                log.info("deleted NVIDIADriver %s", name)
             case CallTicketHook():
                 await self._call_hook(write)
 
@@ -133,18 +147,11 @@ class Applier:
 
     def _report(self, write: PutStatus) -> None:
         """An event for each phase or reason that a person should hear of."""
-        status: Any = write.status
-        phase, message = getattr(status, "phase", ""), getattr(status, "message", "")
-        reason = getattr(status, "reason", "")
-        if not phase or not reason:
-            return
-        is_warning = phase in ("RollingBack", "RolledBack", "Failed", "Refused", "Held", "Ticket")
         known = self._cache.find(write.kind, write.name)
-        uid = known.metadata.uid if known is not None else ""  # without it `kubectl describe` doesn't show the event
-        regarding = EventRegarding(write.kind, write.name, uid, OPERATOR_API_VERSION)
-        kind = "Warning" if is_warning else "Normal"
-        self._recorder.record(Event(regarding, reason, f"{phase}: {message}".rstrip(": "), phase, kind), droppable=True)
-        log.info("%s %s: %s (%s) %s", write.kind, write.name, phase, reason, message)
+        event = report_event(write, known.metadata if known is not None else ObjectMeta(name=write.name))
+        if event is not None:
+            self._recorder.record(event, droppable=True)
+            log.info("%s %s: %s (%s)", write.kind, write.name, event.note, event.reason)
 
     async def _call_hook(self, write: CallTicketHook) -> None:
         if not self._may_write() or time.monotonic() < self._hook_not_before.get(write.key, 0.0):
@@ -165,7 +172,23 @@ class Applier:
         if known is not None:
             status = msgspec.structs.replace(known.status, ticket=ticket)
             version = known.metadata.resource_version
-            await self._put_status("GPURepair", write.repair, version, msgspec.to_builtins(status))
+            await self._put_status("GPURepair", write.repair, version, status_tree(status))
+
+
+def report_event(write: PutStatus, metadata: ObjectMeta) -> Event | None:
+    """What happened, until when it may last, and what follows then; None if there is nothing to say."""
+    status: Any = write.status
+    phase, message = getattr(status, "phase", ""), getattr(status, "message", "")
+    reason, deadline = getattr(status, "reason", ""), getattr(status, "deadline", "")
+    if not phase or not reason:
+        return None
+    is_warning = phase in ("RollingBack", "RolledBack", "Failed", "Refused", "Held", "Ticket")
+    # Without the uid `kubectl describe` doesn't show the event.
+    regarding = EventRegarding(write.kind, write.name, metadata.uid, OPERATOR_API_VERSION)
+    after = REASONS[Reason(reason)].after
+    ends = f" (until {deadline}" + (f"; then {after})" if after else ")") if deadline else ""
+    note = f"{phase}: {message}".rstrip(": ") + ends
+    return Event(regarding, reason, note, phase, "Warning" if is_warning else "Normal")
 
 
 def patch_node(write: PatchNode) -> Request:

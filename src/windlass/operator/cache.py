@@ -16,6 +16,7 @@ from windlass.cluster.delta import Deleted, Delta, Put
 from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import is_agent
 from windlass.operator.kinds.codec import STRUCTS, decode_operator_object
@@ -26,6 +27,7 @@ from windlass.operator.observed import (
     Invalid,
     NodeObject,
     NodeView,
+    NvidiaDriver,
     Observed,
     PodObject,
     PodView,
@@ -38,6 +40,16 @@ from windlass.operator.observed import (
 class _DaemonSet(KubeStruct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
     spec: dict[str, Any] = {}
+
+
+class _NvidiaDriverStatus(KubeStruct, frozen=True):
+    state: str = ""
+
+
+class _NvidiaDriver(KubeStruct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: dict[str, Any] = {}
+    status: _NvidiaDriverStatus = _NvidiaDriverStatus()
 
 
 ANY_AGENT: tuple[str, AgentTemplate | None] = ("", None)
@@ -69,6 +81,10 @@ def observed_object(tree: Mapping[str, Any]) -> object:
         return pod_view(pod) or Ended(f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}")
     if kind == "DaemonSet":
         return _converted(tree, _DaemonSet)
+    if kind == "NVIDIADriver":
+        driver = _converted(tree, _NvidiaDriver)
+        is_ours = driver.metadata.labels.get(APP_MANAGED_BY_LABEL) == "windlass"
+        return NvidiaDriver(driver.metadata.name, driver.metadata.uid, driver.spec, driver.status.state, is_ours)
     return decode_operator_object(tree)
 
 
@@ -102,6 +118,7 @@ class OperatorCache:
         self._objects: dict[str, dict[str, Any]] = {kind: {} for kind in STRUCTS}
         self._daemon_sets: dict[str, RevisionSet] = {}
         self._agent = ANY_AGENT
+        self._nvidia_drivers: dict[str, NvidiaDriver] = {}
         self._invalid: dict[tuple[str, str], Invalid] = {}
         self.readings: dict[tuple[str, str], GateReading] = {}
         self.refusals: dict[str, str] = {}
@@ -131,6 +148,7 @@ class OperatorCache:
             pods={node: tuple(pods.values()) for node, pods in self._pods_by_node.items() if pods},
             daemon_sets=dict(self._daemon_sets),
             agent=self._agent[1],
+            nvidia_drivers=dict(self._nvidia_drivers),
             readings=dict(self.readings),
             refusals=dict(self.refusals),
             invalid=tuple(self._invalid.values()),
@@ -163,6 +181,8 @@ class OperatorCache:
             self._forget_pod(obj.key)
         elif isinstance(obj, _DaemonSet):
             self._put_daemon_set(obj)
+        elif isinstance(obj, NvidiaDriver):
+            self._nvidia_drivers[obj.name] = obj
         else:
             self._put_ours(obj)
 
@@ -200,6 +220,8 @@ class OperatorCache:
             if namespace == self._namespace:
                 self._daemon_sets.pop(name, None)
                 self._agent = ANY_AGENT if self._agent[0] == name else self._agent
+        elif kind == "NVIDIADriver":
+            self._nvidia_drivers.pop(key, None)
         elif kind in self._objects:
             self._objects[kind].pop(key, None)
             self._invalid.pop((kind, key), None)

@@ -18,15 +18,17 @@ from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL
 from windlass.operator.decide import decide
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
+from windlass.operator.decide.gpu_operator import NVIDIA_OWNER_LABEL, nvidia_driver_name
+from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT, is_agent_pod, is_our_driver_pod
-from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.base import Metadata
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Gate, has_ratio
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import GateReading, NodeView, Observed, PodView, RevisionSet
+from windlass.operator.observed import GateReading, NodeView, NvidiaDriver, Observed, PodView, RevisionSet
 from windlass.operator.writes import (
     ApplyDaemonSet,
+    CreateNvidiaDriver,
     CreateObject,
     EvictPods,
     PatchNode,
@@ -79,6 +81,7 @@ class _Player:
         self._changes = {change.name: change for change in observed.changes if change.is_final}
         self._repairs = observed.repairs
         self._daemon_sets, self._agent = dict(observed.daemon_sets), observed.agent
+        self._nvidia_drivers = dict(observed.nvidia_drivers)
         self._gpus = {name: node.gpu_allocatable for name, node in observed.nodes.items()}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
@@ -142,6 +145,7 @@ class _Player:
             pods={name: tuple(found) for name, found in pods.items()},
             daemon_sets=self._daemon_sets,
             agent=self._agent,
+            nvidia_drivers=self._nvidia_drivers,
             readings=self._readings(),
         )
 
@@ -174,6 +178,8 @@ class _Player:
                 self._evict([key for key, _ in pods])
             case ApplyDaemonSet(name, body):
                 self._daemon_sets[name] = RevisionSet(name, body["metadata"]["labels"][STACK_LABEL])
+            case CreateNvidiaDriver(name, body):
+                self._nvidia_drivers[name] = NvidiaDriver(name, name, body["spec"], is_ours=True)
             case _:
                 pass  # repairs are not part of the question
 
@@ -207,6 +213,8 @@ class _Player:
             up = dict(now.labels)
             if revision:
                 up[DRIVER_VERSION_LABEL] = revision
+            if revision and NVIDIA_OWNER_LABEL in up:
+                up[NVIDIA_OWNER_LABEL] = nvidia_driver_name(revision)
             if MIG_CONFIG_LABEL in up:
                 up[MIG_CONFIG_STATE_LABEL] = "success"
             gpus = self._gpus[name] or 1

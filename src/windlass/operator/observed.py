@@ -220,6 +220,26 @@ class RevisionSet(msgspec.Struct, frozen=True):
     stack: str
 
 
+class NvidiaDriver(msgspec.Struct, frozen=True):
+    """An NVIDIADriver of NVIDIA's operator: what it brings to the nodes that it selects."""
+
+    name: str
+    uid: str
+    spec: dict[str, Any]
+    state: str = ""
+    """ready, notReady, disabled or ignored."""
+    is_ours: bool = False
+
+    @property
+    def is_default(self) -> bool:
+        """Whether it is for all nodes that no other one selects."""
+        return self.spec.get("default") is True
+
+    @property
+    def version(self) -> str:
+        return str(self.spec.get("version") or "")
+
+
 class Observed(msgspec.Struct, frozen=True, kw_only=True):
     stacks: tuple[GPUStack, ...] = ()
     nodes: Mapping[str, NodeView] = {}
@@ -231,6 +251,8 @@ class Observed(msgspec.Struct, frozen=True, kw_only=True):
     daemon_sets: Mapping[str, RevisionSet] = {}
     """By name: those that the operator has made."""
     agent: AgentTemplate | None = None
+    nvidia_drivers: Mapping[str, NvidiaDriver] = {}
+    """By name; none where NVIDIA's operator is not there."""
     readings: Mapping[tuple[str, str], GateReading] = {}
     """By change and gate."""
     refusals: Mapping[str, str] = {}

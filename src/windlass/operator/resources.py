@@ -6,6 +6,9 @@ from windlass.kube.resources import Kind, Resource
 
 GROUP, VERSION = "windlass.dev", "v1alpha1"
 DAEMON_SETS = Resource("DaemonSet", "daemonsets", "apps", "v1")
+CLUSTER_POLICIES = Resource("ClusterPolicy", "clusterpolicies", "nvidia.com", "v1", namespaced=False)
+NVIDIA_DRIVERS = Resource("NVIDIADriver", "nvidiadrivers", "nvidia.com", "v1alpha1", namespaced=False)
+"""Both of NVIDIA's operator; there only where that is installed."""
 PLURALS = {"GPUStack": "gpustacks", "GPUNode": "gpunodes", "FleetChange": "fleetchanges", "GPURepair": "gpurepairs"}
 OPERATOR_RESOURCES = {
     kind: Resource(kind, plural, GROUP, VERSION, namespaced=False) for kind, plural in PLURALS.items()
@@ -17,5 +20,6 @@ WATCHED_BY_OPERATOR: tuple[Kind, ...] = (
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("DaemonSet", "daemonsets", "apps", ("v1",), True, True),
+    Kind("NVIDIADriver", "nvidiadrivers", "nvidia.com", ("v1alpha1",), namespaced=False),
     *OPERATOR_KINDS,
 )

@@ -71,6 +71,18 @@ class DeleteDaemonSet(msgspec.Struct, frozen=True):
     uid: str
 
 
+class CreateNvidiaDriver(msgspec.Struct, frozen=True):
+    """An NVIDIADriver of a version, which NVIDIA's operator obeys."""
+
+    name: str
+    body: Unstructured
+
+
+class DeleteNvidiaDriver(msgspec.Struct, frozen=True):
+    name: str
+    uid: str
+
+
 class CallTicketHook(msgspec.Struct, frozen=True):
     repair: str
     key: str
@@ -87,6 +99,8 @@ Write = (
     | EvictPods
     | ApplyDaemonSet
     | DeleteDaemonSet
+    | CreateNvidiaDriver
+    | DeleteNvidiaDriver
     | CallTicketHook
 )
 

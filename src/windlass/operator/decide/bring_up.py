@@ -13,17 +13,13 @@ from windlass.model.names.nvidia import MIG_CONFIG_LABEL
 from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION
 from windlass.model.node import Taint
 from windlass.model.times import format_timestamp, parse_timestamp
+from windlass.operator.decide.driver_step import wanted_driver
+from windlass.operator.decide.gpu_operator import default_driver
+from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL, Found, NodeFacts
 from windlass.operator.decide.owners import step_owners
 from windlass.operator.decide.pool import Pool
-from windlass.operator.decide.steps import (
-    DRIVER_VERSION_LABEL,
-    FINDERS,
-    OPTIONAL_STEPS,
-    STEP_SECONDS,
-    Found,
-    NodeFacts,
-    wanted_driver,
-)
+from windlass.operator.decide.steps import FINDERS, OPTIONAL_STEPS, STEP_SECONDS
+from windlass.operator.decide.take_over import why_handing_over
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.gpu_node import STEP_NAMES, DeviceStatus, GPUNodeStatus, Step
 from windlass.operator.kinds.gpu_repair import WHOLE_NODE
@@ -39,7 +35,7 @@ def bring_up(pool: Pool, name: str) -> None:
     """Drafts the node's status, its taint and the labels that choose what it runs."""
     node, known = pool.nodes[name], pool.statuses[name]
     held = held_devices(pool, name)
-    facts = NodeFacts(node, pool.pods_on(name), pool.stack, pool.current, step_owners(node), held)
+    facts = _facts(pool, node, known, held)
     steps = _advance_steps(pool, facts, known)
     status = msgspec.structs.replace(
         _summary(pool, node, steps, known),
@@ -55,6 +51,21 @@ def bring_up(pool: Pool, name: str) -> None:
     _choose_revisions(pool, facts)
     _gate(pool, node, status)
     pool.patch(name).annotations[HELD_DEVICES_ANNOTATION] = ",".join(map(str, sorted(held))) or None
+
+
+def _facts(pool: Pool, node: NodeView, known: GPUNodeStatus, held: frozenset[int]) -> NodeFacts:
+    record = known.change
+    return NodeFacts(
+        node=node,
+        pods=pool.pods_on(node.name),
+        stack=pool.stack,
+        current=pool.current,
+        owners=step_owners(node),
+        repaired_devices=held,
+        default_driver=default_driver(pool.observed),
+        is_changing=record is not None and not record.result and record.component == "driver",
+        handover=why_handing_over(pool, node.name),
+    )
 
 
 def held_devices(pool: Pool, name: str) -> frozenset[int]:

@@ -100,7 +100,7 @@ def _pending(run: ChangeRun) -> None:
         run.end("Refused", Reason.ChangeRunning, f"{words} {change.name}")
     elif not_ours:
         run.end("Refused", Reason.OtherOwner, not_ours)
-    elif components.current_value(pool.current, component) == to:
+    elif components.runs_already(pool, component, to):
         run.end("Succeeded", Reason.Done, f"the stack runs {component} {to} already")
     else:
         run.status = msgspec.structs.replace(
@@ -258,7 +258,7 @@ def _rolling_back(run: ChangeRun) -> None:
         run.end("Failed", Reason.NodesFailed, f"{len(stuck)} nodes did not come back: {', '.join(stuck[:3])}")
     else:
         count = sum(record.result == "RolledBack" for record in run.records.values())
-        words = f"{status.message}; {count} nodes are back on {status.from_ or 'none'}, validated"
+        words = f"{status.message}; {count} nodes are back on {status.from_ or 'what was installed'}, validated"
         run.end("RolledBack", status.reason, words)
 
 

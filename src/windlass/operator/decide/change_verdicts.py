@@ -41,8 +41,10 @@ def verdicts(
     if status.phase in ("Baking", "Held"):
         for gate in change.spec.gates:
             reading = pool.observed.readings.get((change.name, gate.name))
-            if reading is not None and reading.at < since:
-                reading = None  # of an earlier wave
+            if reading is not None and reading.at <= since:
+                # Of an earlier wave, or of the second in which the bake began, and perhaps from before it.
+                reading = None
+                pool.wake(pool.now + 1)
             yield judge(gate, reading, compared if control else _last_compared(compared, records, status), pool.now)
 
 

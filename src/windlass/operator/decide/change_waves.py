@@ -10,6 +10,7 @@ from windlass.model.labels import matches_selector
 from windlass.operator.decide import components
 from windlass.operator.decide.change_nodes import new_record
 from windlass.operator.decide.change_run import ChangeRun, changed_nodes, draft, is_used
+from windlass.operator.decide.gpu_operator import UPGRADE_IS_OVER, UPGRADE_STATE_LABEL
 from windlass.operator.decide.pool import takes_node
 from windlass.operator.decide.windows import why_closed
 from windlass.operator.kinds.base import node_count
@@ -41,6 +42,7 @@ def candidates(run: ChangeRun) -> list[str]:
         and not node.unschedulable
         and node.is_ready
         and pool.statuses[name].phase == "Ready"
+        and node.labels.get(UPGRADE_STATE_LABEL, "") in UPGRADE_IS_OVER
         and not _is_held_by_other_change(run, name)
         and (selector is None or matches_selector(selector, node.labels))
     ]

@@ -10,9 +10,10 @@ import msgspec
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
 from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL
 from windlass.operator.decide.agent_daemon_set import leaves_out_revisions
-from windlass.operator.decide.owners import other_owner
+from windlass.operator.decide.gpu_operator import default_driver, why_not_driven
+from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
+from windlass.operator.decide.owners import GPU_OPERATOR, other_owner
 from windlass.operator.decide.pool import NodePatch, Pool
-from windlass.operator.decide.steps import DRIVER_VERSION_LABEL
 from windlass.operator.kinds.gpu_stack import Current
 from windlass.operator.observed import NodeView
 
@@ -40,6 +41,14 @@ def current_value(current: Current, component: str) -> str:
     return str(getattr(current, component))
 
 
+def runs_already(pool: Pool, component: str, value: str) -> bool:
+    """Where nothing has been chosen, a driver of NVIDIA's operator is that of its default NVIDIADriver."""
+    known = current_value(pool.current, component)
+    is_driven = component == "driver" and pool.stack.spec.driver.source == GPU_OPERATOR
+    default = default_driver(pool.observed) if is_driven and not known else None
+    return value == (default.version if default is not None else known)
+
+
 def with_current(current: Current, component: str, value: str) -> Current:
     return msgspec.structs.replace(current, **{component: value})
 
@@ -48,14 +57,25 @@ def why_not_ours(pool: Pool, component: str) -> str:
     """Why the stack's component can't be changed by us; empty if it can."""
     if component == "agent":
         return _why_agent_not_ours(pool)
+    if component == "driver" and pool.stack.spec.driver.source == GPU_OPERATOR:
+        return why_not_driven(pool.observed) or _why_node_not_driven(pool)
     if component == "driver" and not pool.stack.spec.driver.image:
         return "spec.driver.image of the stack is empty: its driver is not brought by a container"
     for node in pool.nodes.values():
         owner = other_owner(node, component)
         if owner.name and component == "driver":
-            return f"{owner.name} brings the driver of {node.name}"
+            remedy = ": with driver.source gpu-operator, changes drive it" if owner.name == GPU_OPERATOR else ""
+            return f"{owner.name} brings the driver of {node.name}{remedy}"
         if component == "driver" and DRIVER_VERSION_LABEL in node.labels and DRIVER_REVISION_LABEL not in node.labels:
             return f"the driver of {node.name} is on its host, and driver containers would stand beside it"
+    return ""
+
+
+def _why_node_not_driven(pool: Pool) -> str:
+    for node in pool.nodes.values():
+        owner = other_owner(node, "driver")
+        if owner.name not in ("", GPU_OPERATOR):
+            return f"the driver of {node.name} is not gpu-operator's, but brought by the {owner.name}"
     return ""
 
 

@@ -19,17 +19,20 @@ from windlass.operator.decide.breaker import why_open
 from windlass.operator.decide.bring_up import bring_up
 from windlass.operator.decide.change import advance_change
 from windlass.operator.decide.change_nodes import clean_taint, drive_node, turn_back
+from windlass.operator.decide.nvidia_drivers import put_nvidia_drivers
 from windlass.operator.decide.orphans import orphans
 from windlass.operator.decide.pool import Pool, takes_node
 from windlass.operator.decide.repair import advance_repair
 from windlass.operator.decide.revisions import put_daemon_sets
 from windlass.operator.decide.stack_status import current, put_stack_status
+from windlass.operator.decide.take_over import hand_over
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_repair import GPURepairSpec
 from windlass.operator.kinds.gpu_stack import GPUStack
 from windlass.operator.observed import NodeView, Observed
 from windlass.operator.writes import (
     ApplyDaemonSet,
+    CreateNvidiaDriver,
     CreateObject,
     Decision,
     EvictPods,
@@ -42,7 +45,7 @@ from windlass.operator.writes import (
 LOOK_AGAIN_SECONDS = 300
 """A decision is made at least so often, whatever happens."""
 MAX_KEPT_FAULTS = 8
-_ORDER = (CreateObject, PutStatus, ApplyDaemonSet, PatchNode, PutNodeCondition, EvictPods)
+_ORDER = (CreateObject, PutStatus, ApplyDaemonSet, CreateNvidiaDriver, PatchNode, PutNodeCondition, EvictPods)
 
 
 def decide(observed: Observed, now: int) -> Decision:
@@ -53,6 +56,7 @@ def decide(observed: Observed, now: int) -> Decision:
     for pool in pools:
         _decide_pool(pool)
         writes += _pool_writes(pool)
+    writes += put_nvidia_drivers(pools, observed)
     writes += orphans(observed, owned, conflicts, now)
     writes.sort(key=_rank)
     wake = [pool.wake_at for pool in pools if pool.wake_at]
@@ -94,6 +98,7 @@ def _decide_pool(pool: Pool) -> None:
     pool.current = current(pool)
     for name in pool.nodes:
         bring_up(pool, name)
+        hand_over(pool, name)
     breaker = why_open(pool)
     _keep_faults(pool)
     for change in sorted(pool.changes, key=lambda change: (change.metadata.creation_timestamp, change.name)):

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.names.nvidia import DEPLOY_LABEL_PREFIX
-from windlass.model.names.windlass import DRIVER_REVISION_LABEL
+from windlass.model.names.windlass import DRIVER_REVISION_LABEL, TAKEN_OVER_VALUE
 from windlass.operator.observed import NodeView, PodView
 
 WINDLASS, HOST, GPU_OPERATOR = "windlass", "host", "gpu-operator"
@@ -46,6 +46,11 @@ def is_our_driver_pod(pod: PodView) -> bool:
     return labels.get(APP_NAME_LABEL) == "windlass" and labels.get(APP_COMPONENT_LABEL) == DRIVER_COMPONENT
 
 
+def is_other_plugin_pod(pod: PodView) -> bool:
+    """Whether it is a device plugin of NVIDIA's operator."""
+    return pod.owner_kind == "DaemonSet" and pod.labels.get("app") == "nvidia-device-plugin-daemonset"
+
+
 def is_agent_pod(pod: PodView) -> bool:
     return is_agent(pod.labels)
 
@@ -74,6 +79,7 @@ def step_owners(node: NodeView) -> dict[str, Owner]:
             if (
                 step is not None
                 and value not in _OFF
+                and not value.startswith(TAKEN_OVER_VALUE)  # also while NVIDIA's driver manager has paused it
                 and not (step == "driver" and DRIVER_REVISION_LABEL in node.labels)
             ):
                 found[step] = Owner(HOST if value == "pre-installed" else GPU_OPERATOR)

@@ -22,7 +22,7 @@ def put_daemon_sets(pool: Pool) -> None:
     needed = {
         name(stack.name, version): (component, version)
         for component, name in _NAMES.items()
-        for version in sorted(_versions(pool, component) - {""})
+        for version in sorted(versions(pool, component) - {""})
     }
     for name, (component, version) in needed.items():
         body = _body(pool, component, version) if name not in known else None
@@ -42,7 +42,7 @@ def _body(pool: Pool, component: str, version: str) -> Unstructured | None:
     return agent_daemon_set(pool.stack.name, version, template, namespace) if template is not None else None
 
 
-def _versions(pool: Pool, component: str) -> set[str]:
+def versions(pool: Pool, component: str) -> set[str]:
     """That nodes run, that open records name, and that an unfinished change may still ask for."""
     wanted = {components.chosen(node, component) for node in pool.nodes.values()}
     wanted.add(components.current_value(pool.current, component))

@@ -10,8 +10,6 @@ from __future__ import annotations
 import fnmatch
 import re
 
-import msgspec
-
 from windlass.model.names.nvidia import (
     GPU_COUNT_LABEL,
     GPU_PRODUCT_LABEL,
@@ -22,14 +20,12 @@ from windlass.model.names.windlass import (
     AGENT_REVISION_LABEL,
     CONTAINER_GPUS_ANNOTATION,
     DEVICES_LAYOUT_ANNOTATION,
-    DRIVER_REVISION_LABEL,
 )
-from windlass.operator.decide.owners import HOST, NOBODY, WINDLASS, Owner, is_agent_pod, is_our_driver_pod
-from windlass.operator.kinds.gpu_stack import Current, GPUStack
+from windlass.operator.decide.driver_step import find_driver
+from windlass.operator.decide.node_facts import Found, NodeFacts, first_choice_blocked
+from windlass.operator.decide.owners import HOST, WINDLASS, is_agent_pod
 from windlass.operator.kinds.reasons import Reason
-from windlass.operator.observed import NodeView, PodView
 
-DRIVER_VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 MIG_REASON_ANNOTATION = "windlass.dev/mig-config-reason"
 STEP_SECONDS = {
     "driver": 21 * 60,
@@ -43,107 +39,7 @@ STEP_SECONDS = {
 """How long a step may take; the driver's is `spec.driver.loadTimeout`."""
 OPTIONAL_STEPS = ("exporter",)
 """Reported, and not waited for: work runs without metrics."""
-_DRIVER_WORDS = (
-    (Reason.KernelHeadersMissing, re.compile(r"Could not resolve Linux kernel version|linux-headers|kernel-devel")),
-    (Reason.ModuleRejected, re.compile(r"Key was rejected by service|unsigned module is rejected|Operation not perm")),
-    (Reason.NouveauLoaded, re.compile(r"nouveau")),
-    (Reason.DriverInUse, re.compile(r"driver is in use|Could not unload NVIDIA driver")),
-)
-"""What the driver container's last words mean."""
-_PULL_PROBLEMS = ("ImagePullBackOff", "ErrImagePull", "InvalidImageName", "ErrImageNeverPull")
 _CONTAINERD = re.compile(r"containerd://v?([0-9]+)\.")
-
-
-class Found(msgspec.Struct, frozen=True):
-    """What a step looks like now, without time."""
-
-    state: str
-    reason: Reason = Reason.Done
-    message: str = ""
-    owner: str = WINDLASS
-
-
-class NodeFacts(msgspec.Struct, frozen=True):
-    """What the steps read."""
-
-    node: NodeView
-    pods: tuple[PodView, ...]
-    stack: GPUStack
-    current: Current
-    owners: dict[str, Owner]
-    """Steps that others do."""
-    repaired_devices: frozenset[int] = frozenset()
-    """GPUs that an open repair has out of service: nothing waits for them."""
-
-    def owner(self, step: str) -> Owner:
-        return self.owners.get(step, NOBODY)
-
-
-def wanted_driver(facts: NodeFacts) -> str:
-    """The driver version that this node shall run from a container; empty if the driver is not ours to bring."""
-    driver = facts.stack.spec.driver
-    revision = facts.node.labels.get(DRIVER_REVISION_LABEL, "")
-    if revision:
-        return revision
-    has_host_driver = DRIVER_VERSION_LABEL in facts.node.labels
-    if driver.source == "container" or (driver.source == "auto" and driver.image and not has_host_driver):
-        return "" if facts.owner("driver").name else facts.current.driver
-    return ""
-
-
-def find_driver(facts: NodeFacts) -> Found:
-    node = facts.node
-    owner, is_cloud = facts.owner("driver")
-    version = node.labels.get(DRIVER_VERSION_LABEL, "")
-    if owner:
-        reason = Reason.CloudManaged if is_cloud else Reason.OtherOwner
-        return Found("NotOurs", reason, f"{owner} brings the driver" + (f" ({version})" if version else ""), owner)
-    if facts.stack.spec.driver.source == "none":
-        return Found("NotOurs", Reason.OtherOwner, "driver.source is none", HOST)
-    wanted = wanted_driver(facts)
-    if wanted:
-        return _container_driver(facts, wanted, version)
-    if version:
-        return Found("Done", Reason.Done, f"the host has driver {version}", HOST)
-    return Found(
-        "Waiting", Reason.DriverMissing, "no driver was found on the host, and driver.image names no container", HOST
-    )
-
-
-def _container_driver(facts: NodeFacts, wanted: str, version: str) -> Found:
-    pods = [pod for pod in facts.pods if is_our_driver_pod(pod)]
-    ours = [pod for pod in pods if pod.labels.get(DRIVER_REVISION_LABEL) == wanted]
-    others = [pod for pod in pods if pod not in ours]
-    if others:
-        what = ", ".join(sorted(pod.labels.get(DRIVER_REVISION_LABEL, "?") for pod in others))
-        return Found("Working", Reason.DriverInUse, f"the driver container of {what} is still unloading")
-    holders = _first_choice_blocked(facts, DRIVER_REVISION_LABEL)
-    if holders:
-        return Found("Waiting", Reason.DriverInUse, f"driver {wanted} waits until these pods have ended: {holders}")
-    if not ours:
-        return Found("Waiting", Reason.ImagePulling, f"the driver container of {wanted} has not been started")
-    pod = ours[0]
-    if pod.problem in _PULL_PROBLEMS:
-        return Found("Waiting", Reason.ImagePullFailed, f"{pod.key}: {pod.problem_message or pod.problem}")
-    if pod.problem == "ContainerCreating":
-        return Found("Working", Reason.ImagePulling, f"{pod.key} is being created")
-    if pod.problem:
-        text = pod.problem_message or pod.problem
-        reason = next((reason for reason, words in _DRIVER_WORDS if words.search(text)), Reason.DriverFailed)
-        return Found("Waiting", reason, f"{pod.key}: {text[:300]}")
-    if not pod.is_ready:
-        return Found("Working", Reason.DriverCompiling, f"{pod.key} is loading driver {wanted}")
-    if version != wanted:
-        loaded = version or "none"
-        return Found("Waiting", Reason.DriverVersionMismatch, f"wanted is driver {wanted}, loaded is {loaded}")
-    return Found("Done", Reason.Done, f"driver {wanted} is loaded from a container")
-
-
-def _first_choice_blocked(facts: NodeFacts, label: str) -> str:
-    """Pods that hold GPUs of a node on which nothing has been chosen yet."""
-    if label in facts.node.labels:
-        return ""
-    return ", ".join(sorted(pod.key for pod in facts.pods if pod.holds_gpus)[:3])
 
 
 def find_runtime(facts: NodeFacts) -> Found:
@@ -164,6 +60,8 @@ def find_runtime(facts: NodeFacts) -> Found:
 def find_plugin(facts: NodeFacts) -> Found:
     node, spec = facts.node, facts.stack.spec
     owner, is_cloud = facts.owner("plugin")
+    if facts.handover:
+        return Found("Working", Reason.TakingOver, facts.handover, owner or WINDLASS)
     absent = _missing_agent(facts)
     if absent:
         return Found("Waiting", Reason.PluginNotRegistered, absent, owner or WINDLASS)
@@ -237,7 +135,7 @@ def find_mig(facts: NodeFacts) -> Found:
     if state == "failed":
         why = facts.node.annotations.get(MIG_REASON_ANNOTATION, "the node's agent says so")
         return Found("Waiting", Reason.MigBlocked, f"MIG layout {wanted}: {why[:300]}", owner or WINDLASS)
-    holders = _first_choice_blocked(facts, MIG_CONFIG_LABEL)
+    holders = first_choice_blocked(facts, MIG_CONFIG_LABEL)
     if holders:
         words = f"MIG layout {wanted} waits until these pods have ended: {holders}"
         return Found("Waiting", Reason.MigBlocked, words, owner or WINDLASS)

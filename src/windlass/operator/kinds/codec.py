@@ -56,3 +56,10 @@ def decode_operator_object(tree: Mapping[str, Any]) -> OperatorObject:
 def encode_operator_object(obj: OperatorObject) -> Unstructured:
     tree: Unstructured = msgspec.to_builtins(obj)
     return {"apiVersion": OPERATOR_API_VERSION, "kind": type(obj).__name__, **tree}
+
+
+def status_tree(status: msgspec.Struct) -> Unstructured:
+    """As it is written. Values that are the default are left out, but for the phase, which others read."""
+    tree: Unstructured = msgspec.to_builtins(status)
+    phase = getattr(status, "phase", "")
+    return {"phase": phase, **tree} if phase else tree

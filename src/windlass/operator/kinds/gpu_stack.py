@@ -29,7 +29,9 @@ from windlass.operator.kinds.base import (
     check_seconds,
 )
 
-DRIVER_SOURCES = ("auto", "container", "host", "none")
+DRIVER_SOURCES = ("auto", "container", "host", "gpu-operator", "none")
+TAKEABLE = ("plugin", "labels", "exporter", "mig")
+"""Steps that the node agent can do in place of NVIDIA's operator."""
 REPAIR_POLICIES = ("Automatic", "ContainOnly", "Off")
 _URL = re.compile(r"https?://\S{1,2000}")
 
@@ -41,7 +43,8 @@ class Expected(SpecStruct, frozen=True):
 
 class DriverSpec(SpecStruct, frozen=True):
     source: str = "auto"
-    """auto: the driver that the host has, else the container if an image is given."""
+    """auto: the driver that the host has, else the container if an image is given. gpu-operator: NVIDIA's operator
+    brings it, and a FleetChange gives it one NVIDIADriver a version."""
     image: str = ""
     """Of the driver container, without the tag."""
     version: str = ""
@@ -92,6 +95,8 @@ class GPUStackSpec(SpecStruct, frozen=True):
     """A handler that the container runtime must have."""
     not_ready_taint: str = "windlass.dev/gpu-not-ready"
     """Its key; autoscalers know prefixes of taints that vanish at startup."""
+    take_over: tuple[str, ...] = ()
+    """Steps that NVIDIA's operator does and the node agent shall do; what is left out again is given back."""
     max_unavailable: int | str = "5%"
     """At least one."""
     repair: RepairSpec = RepairSpec()
@@ -141,6 +146,8 @@ def check_stack(stack: GPUStack) -> None:
     _check_driver(spec.driver)
     if spec.mig.config and not LABEL_VALUE.fullmatch(spec.mig.config):
         raise InputError("it is not a label value", path="spec.mig.config", remedy="use a name of the configuration")
+    for index, step in enumerate(spec.take_over):
+        check_one_of(step, TAKEABLE, f"spec.takeOver[{index}]")
     check_node_count(spec.max_unavailable, "spec.maxUnavailable", least=1)
     _check_repair(spec.repair)
 
@@ -152,6 +159,9 @@ def _check_driver(driver: DriverSpec) -> None:
     if driver.source == "container" and not (driver.image and driver.version):
         missing = "image" if not driver.image else "version"
         raise InputError("a driver container needs it", path=f"{path}.{missing}", remedy="name image and version")
+    if driver.source == "gpu-operator" and (driver.image or driver.version):
+        given = "image" if driver.image else "version"
+        raise InputError("its NVIDIADriver says it", path=f"{path}.{given}", remedy="leave it out")
     if driver.version:
         check_driver_version(driver.version, f"{path}.version")
 

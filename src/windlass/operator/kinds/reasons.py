@@ -18,6 +18,7 @@ class Reason(StrEnum):
     Aborted = "Aborted"
     AwaitingPerson = "AwaitingPerson"
     AwaitingTicket = "AwaitingTicket"
+    AwaitsGpuOperator = "AwaitsGpuOperator"
     AwaitsStep = "AwaitsStep"
     Baking = "Baking"
     BreakerOpen = "BreakerOpen"
@@ -68,6 +69,7 @@ class Reason(StrEnum):
     StackConflict = "StackConflict"
     StackMissing = "StackMissing"
     Suspected = "Suspected"
+    TakingOver = "TakingOver"
     UnderChange = "UnderChange"
     Validating = "Validating"
     WaitingForCompletion = "WaitingForCompletion"
@@ -88,6 +90,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.Aborted: ReasonInfo("a person stopped the change where it was", "roll it back, or start another"),
     Reason.AwaitingPerson: ReasonInfo("a person holds it", "windlass repair retry, or change promote"),
     Reason.AwaitingTicket: ReasonInfo("the GPU needs hands", "repair it, then: windlass repair return"),
+    Reason.AwaitsGpuOperator: ReasonInfo(
+        "NVIDIA's operator has not done its part yet", "see its log and the NVIDIADriver's status", _RETRY
+    ),
     Reason.AwaitsStep: ReasonInfo("an earlier step is not done", "see that step", "Failed with the earlier step"),
     Reason.Baking: ReasonInfo("the wave is watched", "wait, or: windlass change promote", "the gates are judged"),
     Reason.BreakerOpen: ReasonInfo("too many nodes are ill at once", "look for a common cause", "asked again"),
@@ -138,6 +143,7 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.StackConflict: ReasonInfo("two stacks select the node", "narrow one of them"),
     Reason.StackMissing: ReasonInfo("there is no such stack", "create it, or mend spec.stack"),
     Reason.Suspected: ReasonInfo("a fault was seen", "wait", "the device is contained"),
+    Reason.TakingOver: ReasonInfo("parts pass between NVIDIA's operator and the agent", "wait", _RETRY),
     Reason.UnderChange: ReasonInfo("the node is being changed", "wait", "asked again"),
     Reason.Validating: ReasonInfo("the validator runs", "wait", "next rung"),
     Reason.WaitingForCompletion: ReasonInfo("pods may end by themselves", "wait", "they are evicted"),
