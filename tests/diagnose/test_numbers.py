@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from tests.diagnose.objects import GPU, ask, node, pod
 from tests.diagnose.test_engine_agrees import clusters, evidence_of
 
+from windlass.cli.why_survey import survey_text
 from windlass.diagnose.finding import Diagnosis, NodeSummary
 from windlass.diagnose.survey import survey
 from windlass.diagnose.why import why
@@ -67,6 +68,25 @@ def test_a_survey_counts_everything_once(objects: list[Unstructured]) -> None:
     assert single.code == next((entry.code for entry in found.entries if "Pod x/asked" in entry.subjects), "NONE")
 
 
+@settings(max_examples=100, deadline=None)
+@given(clusters())
+def test_a_survey_says_what_the_question_below_it_is_answered_with(objects: list[Unstructured]) -> None:
+    evidence = evidence_of(objects)
+    found = survey(evidence, "", 0)
+    for entry in found.entries:
+        question, _, namespace = entry.question.partition(" -n ")
+        single = why(evidence, question, namespace, 0)
+        assert (entry.code, entry.headline, entry.state) == (single.code, single.headline, single.state)
+        expect_headline_agrees(single)
+    said = {what: int(count) for count, what in SUMMARY.findall(survey_text(found, 0, wide=False).splitlines()[0])}
+    states = [entry.state for entry in found.entries]
+    waiting = sum(len(entry.subjects) for entry in found.entries if entry.state == "waiting")
+    assert (said.get("need", 0), said.get("only", 0)) == (states.count("blocked"), waiting), found
+
+
+SUMMARY = re.compile(r"(\d+) (?:causes?|objects?) (need|only)(?!s? a look)")
+
+
 FREE = re.compile(r"too few (\S+) are free: (\d+) on (\d+) matching nodes?, (\d+) needed")
 COUNTED = re.compile(r"of (\d+) nodes? \(nearest: (\S+)\)|(\d+) matching nodes? takes? no pods: (\S+) is")
 NEAREST = re.compile(r"nearest is (\S+), requested: (\d+) (nvidia.com/gpu) \(the node has (\d+)\)")
@@ -76,7 +96,10 @@ LACKS = re.compile(r"node (\S+)(?: has the GPUs, but)? lacks (\S+) (\S+?)(?=[ ,.
 @settings(max_examples=300, deadline=None)
 @given(clusters())
 def test_the_headline_agrees_with_the_rows_below_it(objects: list[Unstructured]) -> None:
-    found = why(evidence_of(objects), "pod/asked", "x", 0)
+    expect_headline_agrees(why(evidence_of(objects), "pod/asked", "x", 0))
+
+
+def expect_headline_agrees(found: Diagnosis) -> None:
     rows = {account.name: account for account in found.nodes}
     if said := FREE.search(found.headline):
         name, free, count, needed = said[1], *map(int, said.groups()[1:])

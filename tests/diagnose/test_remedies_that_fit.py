@@ -88,6 +88,32 @@ def test_evictions_for_a_slow_start_are_counted() -> None:
     assert "waitForPodsReady has evicted it 3 times" in found.headline
 
 
+def test_an_image_that_is_being_pulled_is_told_from_those_that_are_there() -> None:
+    big, small = 'Pulling image "r/big:1"', 'Successfully pulled image "r/small:1" in 3s'
+    states = [
+        {"name": "main", "image": "r/big:1", "state": {"waiting": {"reason": "ContainerCreating"}}},
+        {"name": "side", "image": "r/small:1", "state": {"running": {}}},
+    ]
+    asked = pod("asked", 1, on="g1", phase="Pending", status={"containerStatuses": states})
+    others = [event("Pod/asked", reason, small, "kubelet") for reason in ("Pulled", "Created", "Started")]
+    found = ask("pod/asked", node("g1", 4), asked, event("Pod/asked", "Pulling", big, "kubelet"), *others)
+    assert found.code == "IMAGE_PULL_SLOW"
+    assert "r/big:1" in found.headline
+    there = event("Pod/asked", "Pulled", 'Successfully pulled image "r/big:1" in 300s', "kubelet")
+    found = ask("pod/asked", node("g1", 4), asked, event("Pod/asked", "Pulling", big, "kubelet"), *others, there)
+    assert found.code != "IMAGE_PULL_SLOW"
+
+
+def test_a_tainted_node_of_others_is_doubted_where_the_autoscaler_has_another_reason() -> None:
+    tainted = node("theirs", 4, taints=[{"key": "dedicated", "value": "vision", "effect": "NoSchedule"}])
+    said = "incompatible with nodepool gpu, no instance type has enough resources"
+    refused = event("Pod/asked", "FailedScheduling", said, "karpenter")
+    found = ask("pod/asked", tainted, pod("asked", 2), refused)
+    assert (found.code, found.confidence) == ("TAINT_NOT_TOLERATED", "low")
+    assert "its autoscaler says something else" in found.doubt
+    assert ask("pod/asked", tainted, pod("asked", 2)).confidence == "high"
+
+
 def test_nodes_that_only_a_spread_constraint_excludes_are_named_beside_a_cordoned_one() -> None:
     spread = {
         "maxSkew": 1,

@@ -344,6 +344,10 @@ VALUES: dict[str, tuple[str, ...]] = {
         "blue/a",
     ),
     "it preempts nothing: ⟦why⟧": ("its preemptionPolicy is Never",),
+    "⟦meaning⟧, to judge by the words alone: ⟦value⟧": (
+        "The NVLink fabric is not up, so CUDA can't initialise",
+        "failed to open the IMEX channel",
+    ),
     "⟦count⟧ running workloads that could": ("3",),
     "pod ⟦pod⟧ on node ⟦node⟧ should": ("blue/batch-0", "gpu-7", "2026-01-01T12:00:00Z", "batch-0", "blue"),
     "a pod that should have": ("2026-01-01T12:00:00Z",),

@@ -58,6 +58,16 @@ def autoscaler_finding(evidence: Evidence, pod: ClusterObject, device: str, has_
     return finding
 
 
+def other_reason(evidence: Evidence, pod: ClusterObject) -> str:
+    """That the autoscaler has looked for a node for the pod, and does not speak of taints; empty if it has not.
+
+    A tainted node that has room is then rather one that others have for themselves.
+    """
+    found = autoscaler_finding(evidence, pod, "", False)
+    said = found.evidence[0] if found is not None and found.evidence else ""
+    return f"its autoscaler says something else: {said}" if said and "tolerat" not in said else ""
+
+
 def capacity_code(text: str) -> str:
     """What a message about nodes that were asked for and do not come shows; empty if it shows neither."""
     if AT_MAXIMUM.search(text) or OVER_LIMITS.search(text):

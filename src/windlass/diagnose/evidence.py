@@ -19,7 +19,7 @@ from windlass.diagnose.unstructured import nested_int, nested_map, nested_string
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import list_files
 from windlass.dump.raw_objects import ObjectHeader, RawObject, read_raw
-from windlass.model.codec import Unreadable, decode_object, describe_unreadable, to_unstructured
+from windlass.model.codec import Unreadable, decode_kind, decode_object, describe_unreadable, to_unstructured
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
@@ -101,6 +101,8 @@ class ClusterObject:
     def owners(self) -> Sequence[tuple[str, str, str]]:
         """(kind, name, uid) of its owners, the controlling one first."""
         references = self._raw.header.metadata.owner_references
+        if not references:
+            return ()
         if len(references) > 1:
             references = tuple(sorted(references, key=lambda reference: not reference.controller))
         return [(reference.kind, reference.name, reference.uid) for reference in references]
@@ -113,13 +115,17 @@ class ClusterObject:
 
     def decode(self) -> None:
         """Sets `decoded`; an invalid object is kept with its error."""
-        raw = self._raw
-        try:
-            body = raw.body
-            self.decoded = decode_object(body if isinstance(body, dict) else raw.json)
-        except InputError as error:
-            self.error = error.with_context(file=raw.file)
-            self.decoded = describe_unreadable(self.data, self.error)
+        body, header = self._raw.body, self._raw.header
+        if not isinstance(body, dict):
+            self.decoded = decode_kind(body, header.kind, header.api_version)
+        else:
+            try:
+                self.decoded = decode_object(body)
+            except InputError as error:
+                self.decoded = describe_unreadable(body, error)
+        if isinstance(self.decoded, Unreadable):
+            self.error = self.decoded.error.with_context(file=self._raw.file)
+            self.decoded = msgspec.structs.replace(self.decoded, error=self.error)
 
 
 class Event(msgspec.Struct, frozen=True):

@@ -6,7 +6,9 @@ patch are tried on the same snapshot.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import wraps
+from typing import TypeVar
 
 import msgspec
 import numpy as np
@@ -64,7 +66,19 @@ class FitChecker:
     def node_fits(self, pod: Pod) -> list[NodeFit]:
         """One entry per node. Raises `InputError` for an invalid pod."""
         why, requests = self._why(pod)
-        return [self._node_fit(row, int(mask), requests) for row, mask in enumerate(why.tolist())]
+        masks = why.tolist()
+        reasons = {mask: _reasons(mask, requests) for mask in set(masks)}
+        columns = [
+            (name, amount, self._overlay.state.free[:, self.snapshot.resources.column(name)].tolist())
+            for name, amount in requests
+        ]
+        fits = []
+        for row, (name, mask) in enumerate(zip(self.snapshot.nodes.names, masks, strict=True)):
+            total = self._total[name]
+            short = {what: amount - free[row] for what, amount, free in columns if amount > free[row]}
+            too_small = {what: amount - total.get(what, 0) for what, amount in requests if amount > total.get(what, 0)}
+            fits.append(NodeFit(name, reasons[mask], short, too_small))
+        return fits
 
     def feasible_nodes(self, pod: Pod) -> list[str]:
         why, _ = self._why(pod)
@@ -147,38 +161,39 @@ class FitChecker:
             why = self._overlay.reasons(pod, row)
         return why, self.snapshot.shapes.intern(pod)[0].requests
 
-    def _node_fit(self, row: int, mask: int, requests: tuple[tuple[str, int], ...]) -> NodeFit:
-        name = self.snapshot.nodes.names[row]
-        short, too_small = {}, {}
-        total = self._total[name]
-        for resource, amount in requests:
-            lacking = amount - self.free(name, resource)
-            if lacking > 0:
-                short[resource] = lacking
-            if amount > total.get(resource, 0):
-                too_small[resource] = amount - total.get(resource, 0)
-        reasons = tuple(_reason(bit, requests) for bit in range(64) if mask >> bit & 1)
-        return NodeFit(name, reasons, short, too_small)
+
+Found = TypeVar("Found")
+MAX_REMEMBERED = 10_000
 
 
+def once_per_node(find: Callable[[Node], Found]) -> Callable[[Node], Found]:
+    """Remembers what was found: an answer asks for it a dozen times, and nodes are frozen, but can't be hashed."""
+    known: dict[int, tuple[Node, Found]] = {}
+
+    @wraps(find)
+    def remembered(node: Node) -> Found:
+        entry = known.get(id(node))
+        if entry is not None and entry[0] is node:
+            return entry[1]
+        if len(known) >= MAX_REMEMBERED:
+            known.clear()
+        known[id(node)] = (node, found := find(node))
+        return found
+
+    return remembered
+
+
+@once_per_node
 def capacity_and_allocatable(node: Node) -> tuple[Mapping[str, int], Mapping[str, int]]:
     """(capacity, allocatable); empty for an invalid node, which the filters refuse for that."""
-    known = _QUANTITIES.get(id(node))
-    if known is not None and known[0] is node:
-        return known[1]
-    if len(_QUANTITIES) >= MAX_REMEMBERED:
-        _QUANTITIES.clear()
     try:
-        found = node_quantities(node)
+        return node_quantities(node)
     except InputError:
-        found = {}, {}
-    _QUANTITIES[id(node)] = (node, found)
-    return found
+        return {}, {}
 
 
-MAX_REMEMBERED = 10_000
-_QUANTITIES: dict[int, tuple[Node, tuple[dict[str, int], dict[str, int]]]] = {}
-"""Id of a node → the node and its amounts: an answer asks for them a dozen times, and nodes are frozen."""
+def _reasons(mask: int, requests: tuple[tuple[str, int], ...]) -> tuple[Reason, ...]:
+    return tuple(_reason(bit, requests) for bit in range(64) if mask >> bit & 1)
 
 
 def _reason(bit: int, requests: tuple[tuple[str, int], ...]) -> Reason:

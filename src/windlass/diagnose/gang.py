@@ -92,12 +92,15 @@ def _minimum(group: ClusterObject) -> int:
 
 def _gang_of(evidence: Evidence, pod: ClusterObject) -> GangKey | None:
     """As the engine groups pods: a Kueue Workload that exists, then a group, then the topmost owner that is a gang."""
-    workload = evidence.get("Workload", pod.namespace, workload_name(pod.labels, pod.annotations))
+    named_workload = workload_name(pod.labels, pod.annotations)
+    workload = evidence.get("Workload", pod.namespace, named_workload) if named_workload else None
     if workload is not None:
         return _key_of(workload)
     group = group_of(pod)
     if group is not None:
         return pod.namespace, group.source, group.name
+    if not pod.owners:
+        return None
     known = [_key_of(owner) for owner in reversed(owners_of(evidence, pod))]
     named = [(pod.namespace, kind, name) for kind, name, _ in pod.owners]
     key = next((key for key in (*known, *named) if key[1] in GANG_OWNER_KINDS), None)

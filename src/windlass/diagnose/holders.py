@@ -17,19 +17,13 @@ def gpu_holders(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnalysi
     held: dict[tuple[str, str], list[tuple[int, str, str]]] = {}
     for key, node, amount in fit.pods_holding(analysis.devices):
         namespace, name = key.split("/")
-        item = evidence.pods.get((namespace, name))
-        if item is not None and node in candidates:
+        item = evidence.get("Pod", namespace, name) if node in candidates else None
+        if item is not None:
             held.setdefault((namespace, _owner(evidence, item)), []).append((amount, item.created, node))
-    found = [
-        GpuHolder(
-            namespace,
-            owner,
-            sum(amount for amount, _, _ in parts),
-            min(created for _, created, _ in parts),
-            tuple(sorted({node for _, _, node in parts})),
-        )
-        for (namespace, owner), parts in held.items()
-    ]
+    found = []
+    for (namespace, owner), parts in held.items():
+        amounts, created, names = zip(*parts, strict=True)
+        found.append(GpuHolder(namespace, owner, sum(amounts), min(created), tuple(sorted(set(names)))))
     return tuple(sorted(found, key=lambda holder: (-holder.gpus, holder.namespace, holder.owner)))
 
 
@@ -37,7 +31,7 @@ def _owner(evidence: Evidence, item: ClusterObject) -> str:
     """The topmost known owner, as `Kind/name`."""
     owner = item
     for _ in range(8):
-        above = evidence.owner(owner)
+        above = evidence.owner(owner) if owner.owners else None
         if above is None:
             break
         owner = above

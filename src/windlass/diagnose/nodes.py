@@ -7,16 +7,17 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 
 from windlass.diagnose.finding import NodeSummary
-from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable, once_per_node
 from windlass.model.names.kubernetes import BETA_INSTANCE_TYPE_LABEL, INSTANCE_TYPE_LABEL
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRESENT_LABEL, GPU_PRODUCT_LABEL
 from windlass.model.names.others import NFD_NVIDIA_3D_LABEL, NFD_NVIDIA_LABEL, NFD_NVIDIA_VGA_LABEL
 from windlass.model.names.windlass import NOT_READY_GPU_TAINT
 from windlass.model.node import Node, Taint
 from windlass.model.pod import Pod
-from windlass.model.requests import format_amount, is_extended_resource, pod_requests
+from windlass.model.requests import format_amount, is_extended_resource
 from windlass.model.taints import HARD_EFFECTS, LIFECYCLE_TAINTS, OPERATOR_TAINTS, is_lifecycle_taint, tolerates
 
 GPU_LABELS = (
@@ -52,7 +53,8 @@ def gpu_count(requests: Mapping[str, int]) -> int:
     return sum(amount for name, amount in device_requests(requests).items() if is_gpu_name(name))
 
 
-def gpu_resources(node: Node) -> dict[str, int]:
+@once_per_node
+def gpu_resources(node: Node) -> Mapping[str, int]:
     """GPU resources of the node's capacity that are not 0."""
     capacity, _ = capacity_and_allocatable(node)
     return {
@@ -174,17 +176,22 @@ def required_labels(pod: Pod) -> list[tuple[str, tuple[str, ...], str]]:
 
 
 def node_summary(
-    fit: FitChecker, found: NodeFit, node: Node, pod: Pod, candidate: bool, codes: Iterable[str]
+    fit: FitChecker,
+    found: NodeFit,
+    node: Node,
+    pod: Pod,
+    requests: Mapping[str, int],
+    candidate: bool,
+    codes: Iterable[str],
 ) -> NodeSummary:
     """The node's numbers for the resources that the pod requests."""
     capacity, allocatable = capacity_and_allocatable(node)
-    requests = pod_requests(pod)
     names = [name for name in requests if name != "pods" or name in found.shortfall]
     gpus = [name for name in gpu_resources(node) if name not in names]
     shown = sorted([*names, *gpus], key=lambda name: not is_extended_resource(name))
 
     def amounts(numbers: Mapping[str, int]) -> dict[str, str]:
-        return {name: format_amount(name, numbers[name]) for name in shown if name in numbers}
+        return {name: shown_amount(name, numbers[name]) for name in shown if name in numbers}
 
     left = {name: fit.free(node.name, name) for name in shown if name in allocatable}
     used = {name: allocatable[name] - left[name] for name in left}
@@ -193,7 +200,7 @@ def node_summary(
     return NodeSummary(
         name=node.name,
         codes=tuple(dict.fromkeys(codes)),
-        lacks={name: format_amount(name, amount) for name, amount in _lacks(found, requests).items()},
+        lacks={name: shown_amount(name, amount) for name, amount in _lacks(found, requests).items()},
         capacity=amounts(capacity),
         allocatable=amounts(allocatable),
         requested=amounts(used),
@@ -201,6 +208,10 @@ def node_summary(
         detail=_details(found, node, pod, requests),
         candidate=candidate,
     )
+
+
+shown_amount = lru_cache(maxsize=4096)(format_amount)
+"""Remembered, since most nodes of a cluster have the same amounts."""
 
 
 def _details(found: NodeFit, node: Node, pod: Pod, requests: Mapping[str, int]) -> tuple[str, ...]:

@@ -6,10 +6,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from math import inf
 
 from windlass.diagnose.contradictions import all_healthy, current_events, is_ready
-from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
+from windlass.diagnose.evidence import ClusterObject, Event, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch
 from windlass.diagnose.subject import node_of, phase_of
@@ -78,14 +79,26 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
             headline = f"the image of container {container} can't be pulled: {message}"
             return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]))]
     events = current_events(evidence, pod)
-    pulling = [event for event in events if event.reason == "Pulling"]
-    pulled = [event for event in events if event.reason in ("Pulled", "Started", "Created")]
-    if pulling and len(pulled) < len(pulling) and phase_of(pod) in ("Pending", "Failed", ""):
+    pulling = [event for event in events if event.reason == "Pulling" and _is_unfinished(pod, event, events)]
+    if pulling and phase_of(pod) in ("Pending", "Failed", ""):
         since = now - parse_timestamp(pulling[-1].last) if pulling[-1].last else PULL_PATIENCE
         if since >= PULL_PATIENCE or phase_of(pod) == "Failed":
             return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s so far", (pulling[-1].message,))]
     deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
     return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
+
+
+def _is_unfinished(pod: ClusterObject, pull: Event, events: Sequence[Event]) -> bool:
+    """Whether an image is still being pulled: nothing says that it is there, and its container waits."""
+    image = pull.message.partition('"')[2].partition('"')[0]
+    if any(event.reason == "Pulled" and f'"{image}"' in event.message and event.last >= pull.last for event in events):
+        return False
+    lists = (nested_maps(pod.data, "status", field) for field in ("containerStatuses", "initContainerStatuses"))
+    users = [status for statuses in lists for status in statuses if image and status.get("image") == image]
+    if users:
+        return any("waiting" in nested_map(status, "state") for status in users)
+    progress = sum(event.reason in ("Pulled", "Started", "Created") for event in events)
+    return progress < sum(event.reason == "Pulling" for event in events)
 
 
 def memory_findings(pod: ClusterObject) -> list[Finding]:

@@ -6,6 +6,7 @@ Called by `gpu_stack`, `doctor` and `cli.pod_evidence`.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import ClusterObject, Evidence, once_per_evidence
@@ -61,10 +62,16 @@ def component_of(pod: ClusterObject) -> str:
     names = " ".join([pod.name, *(labels[key] for key in NAME_LABELS if key in labels)])
     if ANY_COMPONENT.search(names):
         return next(component for component, pattern in COMPONENTS.items() if pattern.search(names))
-    images = " ".join(_images(pod))
-    if not ANY_IMAGE.search(images):
+    return _component_with(tuple(_images(pod)))
+
+
+@lru_cache(maxsize=4096)
+def _component_with(images: tuple[str, ...]) -> str:
+    """Remembered, since thousands of pods have the same images."""
+    listed = " ".join(images)
+    if not ANY_IMAGE.search(listed):
         return ""
-    return next(component for component, pattern in IMAGES.items() if pattern.search(images))
+    return next(component for component, pattern in IMAGES.items() if pattern.search(listed))
 
 
 NAME_LABELS = ("app", "name", APP_NAME_LABEL, APP_COMPONENT_LABEL)

@@ -380,6 +380,6 @@ def node_summaries(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> 
 
     ordered = sorted(analysis.candidates, key=rank)
     return tuple(
-        nodes.node_summary(fit, candidate.fit, candidate.node, analysis.pod, True, candidate.codes)
+        nodes.node_summary(fit, candidate.fit, candidate.node, analysis.pod, analysis.requests, True, candidate.codes)
         for candidate in ordered
     )

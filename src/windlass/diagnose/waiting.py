@@ -327,6 +327,8 @@ class WaitingInquiry(WhatIf):
         # Where nodes come and go, that no node does is only half of the story.
         is_half = item is not None and cause.code in FIXED_BY_NEW_NODE and autoscaler.is_silent(self.evidence, item)
         other_words = disagreement(self.evidence, item, symptom.code) if item is not None else ""
+        if item is not None and cause.code == "TAINT_NOT_TOLERATED":
+            other_words = other_words or autoscaler.other_reason(self.evidence, item)
         is_certain = found.is_certain and not is_half and not other_words
         return Answer(cause, analysis, patches, links, found.ruled_out, is_certain, other_words)
 

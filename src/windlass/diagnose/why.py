@@ -33,6 +33,7 @@ from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import quota_finding
 from windlass.diagnose.reports import reports_about
 from windlass.diagnose.scheduler_health import scheduler_finding
+from windlass.diagnose.statements import worded_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
 from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
@@ -112,8 +113,19 @@ class Inquiry(WaitingInquiry):
     def _final_finding(self, answer: Answer) -> Finding:
         finding = queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
         finding = queue.with_ready_timeouts(self.evidence, self.subject, finding)
+        if finding.code == "UNKNOWN" or (finding.code == "APP_ERROR" and finding.missing):
+            finding = self._by_words(finding)
         candidates = answer.analysis.candidates if answer.analysis is not None else ()
         return with_operator_notes(self.evidence, finding, (candidate.node.name for candidate in candidates))
+
+    def _by_words(self, finding: Finding) -> Finding:
+        """What somebody has said about the subject, where no rule understands it."""
+        found = worded_finding(self.evidence, self.subject, is_running=finding.code == "APP_ERROR")
+        if found is None:
+            return finding
+        known = (finding.code,) if finding.code != "UNKNOWN" else ()
+        missing = finding.missing or _unknown("", self.subject).missing  # words are never sure
+        return msgspec.structs.replace(found, missing=missing, contributing=(*known, *finding.contributing))
 
     def _fall_back_to_engine_hold(self, finding: Finding) -> Finding:
         """The engine's hold, where the stages found no cause and the engine did not merely fail to judge."""

@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 SUFFIXES = (".json", ".yaml", ".yml")
 """Files of a folder that are read; `diagnose` reads the others (logs, host reports)."""
 
-_STAMP = re.compile(r"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
+_STAMP = re.compile(rb"20[0-9]{2}-[0-9]{2}-[0-9]{2}T[0-9:.]+(?:Z|[+-][0-9:]+)")
 """A time of this century: a pattern that begins with fixed characters is searched ten times as fast."""
 _PAST = re.compile(
-    r"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
-    r"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"
-    r"[\"']?\s*:\s*[\"']?$"
+    rb"\b(?:creationTimestamp|lastTransitionTime|lastHeartbeatTime|lastProbeTime|lastUpdateTime|lastUpdate"
+    rb"|startTime|startedAt|finishedAt|completionTime|firstTimestamp|lastTimestamp|eventTime|renewTime)"
+    rb"[\"']?\s*:\s*[\"']?$"
 )
 """Fields with a time in the past, in JSON or YAML; deadlines and the like lie in the future."""
 _MAX_FIELD_LENGTH = 60
@@ -94,22 +94,22 @@ def read_objects_lenient(path: Path) -> Iterator[SourceObject]:
 
 def newest_timestamp(path: Path) -> int:
     """The newest past time of any object in the file or folder, in seconds; 0 if there is none."""
-    return max((_newest(read_text(file)) for file in list_files(path)), default=0)
+    return max((_newest(_read_bytes(file)) for file in list_files(path)), default=0)
 
 
-def _newest(text: str) -> int:
+def _newest(text: bytes) -> int:
     """Looks at the field of a time only if the time is later than all before it: dumps have millions of them."""
     newest = 0
-    latest = ""
+    latest = b""
     for found in _STAMP.finditer(text):
         stamp = found[0]
         # Timestamps in UTC compare as text; the few with another offset are parsed.
-        if stamp <= latest and stamp.endswith("Z"):
+        if stamp <= latest and stamp.endswith(b"Z"):
             continue
         if _PAST.search(text, max(0, found.start() - _MAX_FIELD_LENGTH), found.start()):
-            seconds = parse_timestamp(stamp)
+            seconds = parse_timestamp(stamp.decode())
             if seconds > newest:
-                newest, latest = seconds, stamp if stamp.endswith("Z") else latest
+                newest, latest = seconds, stamp if stamp.endswith(b"Z") else latest
     return newest
 
 
@@ -163,6 +163,13 @@ def read_text(file: Path) -> str:
         return file.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
         raise InputError("is not a text file in UTF-8", file=str(file)) from error
+    except OSError as error:
+        raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
+
+
+def _read_bytes(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", file=str(file)) from error
 
