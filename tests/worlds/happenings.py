@@ -57,13 +57,17 @@ async def submit_many_jobs(play: Play) -> None:
 
 
 async def _claim_quota(play: Play, jobs: int) -> None:
-    """Jobs of one GPU that borrow fill the cluster, then an owner of quota wants a whole node."""
+    """Jobs of one GPU that borrow fill one node after the other, so that those that are to go first are on all of them;
+    then an owner of quota wants a whole node."""
     found = sorted(await play.list(CLUSTER_QUEUES), key=_gpu_quota)
     names = [queue["metadata"]["name"] for queue in found]
     if jobs >= play.gpus_of_cluster:
-        await play.create(draw_job(play, names[-1], LARGE))
+        made = draw_job(play, names[-1], LARGE)
+        made["spec"].update(parallelism=1, completions=1)
+        made["spec"]["template"]["spec"]["priorityClassName"] = "normal"
+        await play.create(made)
         return
-    for _ in range(play.gpus_of_cluster):
+    for _ in range(play.gpus_of_largest_node):
         await play.create(draw_job(play, names[0]))
 
 

@@ -31,6 +31,7 @@ from windlass.model.workload import Workload
 from windlass.placement.inter_pod import InterPodRules
 from windlass.placement.stop_conditions import StopConditions
 from windlass.placement.timeplan.occupancy import Occupancy
+from windlass.placement.timeplan.start_planner import StartPlanner
 from windlass.queueing.flavor_assigner import _FlavorSearch
 from windlass.queueing.outcome import MAXIMUM_EXECUTION_TIME_EXCEEDED
 from windlass.queueing.placement_interface import PlacementResult
@@ -55,8 +56,17 @@ def sent_admissions_are_not_counted() -> Patch:
 
 
 def every_plan_holds_everything() -> Patch:
-    """That overlaps with it in time, wherever it is."""
-    return mock.patch.object(Occupancy, "place_without_conflict", return_value=PlacementResult(ok=False))
+    """That overlaps with it in time, wherever it is, and whether it delays it or not."""
+    plan = StartPlanner.plan
+
+    def plan_and_guard(self: StartPlanner, outcomes):  # type: ignore[no-untyped-def]
+        return plan(self, outcomes) or (bool(self._plans) and not self._guarded)
+
+    stack = contextlib.ExitStack()
+    refused = PlacementResult(ok=False)
+    stack.enter_context(mock.patch.object(Occupancy, "place_without_conflict", return_value=refused))
+    stack.enter_context(mock.patch.object(StartPlanner, "plan", plan_and_guard))
+    return stack
 
 
 def members_of_one_decision_do_not_count() -> Patch:
