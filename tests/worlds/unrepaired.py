@@ -203,7 +203,7 @@ REPAIRS = (
     Repair("6", a_lost_member_does_not_preempt, "lost members", "in place of a lost pod|member that was lost"),
     Repair("7", annotations_of_owners_vanish, "borrowers", "must not be preempted"),
     Repair("8", execution_times_are_not_enforced, "limits", "maximum execution time"),
-    Repair("8", pods_need_not_be_ready, "kubelets", "pods to be ready"),
+    Repair("8", pods_need_not_be_ready, "stuck", "pods to be ready"),
     Repair("8", declared_durations_do_not_end, "limits", "declared duration"),
     Repair("9", unlabelled_nodes_have_sixteen_gpus_at_most, "replicas", "fits on|rejects|has no"),
     Repair("9", large_gangs_of_two_shapes_are_placed_greedily, "gangs", "although it fits"),
