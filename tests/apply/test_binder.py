@@ -70,6 +70,7 @@ async def test_a_bind_names_node_devices_and_the_uid_of_the_pod() -> None:
     [
         ((), {}),
         ((DeviceGrant(7),), {"windlass.dev/devices": "7"}),
+        ((DeviceGrant(0, 500, replicas=2), DeviceGrant(1, 250)), {"windlass.dev/devices": "0,0,1"}),
         ((DeviceGrant(2, 500), DeviceGrant(1, 500)), {"windlass.dev/devices": "2,1"}),
     ],
 )

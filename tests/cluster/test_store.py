@@ -82,6 +82,22 @@ def test_devices_nobody_reported_are_those_wished_for_else_the_first_with_room()
     assert desk.room("n") == [0, 0, 0, 1000]
 
 
+@pytest.mark.parametrize(("devices", "room"), [("1,1", [1000, 500]), ("1", [1000, 500]), ("0,1,1", [750, 500])])
+def test_replicas_are_of_the_gpus_that_were_wished_for(devices, room):
+    gpus = 3 if devices.count(",") == 2 else 2
+    desk = Desk(gpu_node("n", 2, replicas=4), bound(pod("a", gpus), "n", devices=devices))
+    assert desk.room("n") == room
+
+
+@pytest.mark.parametrize("reported", ["0,1", "0,1,1"])
+def test_replicas_that_were_given_stay_when_each_gpu_is_reported_once_or_each_replica(reported):
+    given = (DeviceGrant(0, 250), DeviceGrant(1, 500, replicas=2))
+    desk = Desk(gpu_node("n", 2, replicas=4), pod("a", 3))
+    desk.apply(Assume("default/a", "n", given))
+    desk.put(bound(pod("a", 3), "n", allocated_devices=reported))
+    assert desk.room("n") == [750, 500]
+
+
 def test_a_pod_may_come_before_its_node():
     desk = Desk(pod("b", 2, on="n"), pod("p", share="0.5"))
     assert desk.verdict("p").kube_message == "no nodes available to schedule pods"

@@ -34,7 +34,10 @@ def test_every_digit_is_a_device_with_so_many_shares() -> None:
     snapshot = snapshot_of(*NODES, pod("whole", 2), pod("share", share="0.3", devices=2), pod("cpu"))
     assert granted(snapshot, "whole", "a", 0x1001) == (DeviceGrant(0, 1000), DeviceGrant(3, 1000))
     assert granted(snapshot, "share", "a", 0x0110) == (DeviceGrant(1, 300), DeviceGrant(2, 300))
-    assert granted(snapshot, "whole", "sliced", 0x2F) == (DeviceGrant(0, 15 * 250), DeviceGrant(1, 500))
+    assert granted(snapshot, "whole", "sliced", 0x2F) == (
+        DeviceGrant(0, 15 * 250, replicas=15),
+        DeviceGrant(1, 500, replicas=2),
+    )
     assert granted(snapshot, "cpu", "a", 0) == ()
 
 

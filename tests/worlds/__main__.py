@@ -15,10 +15,12 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Iterator
+from itertools import islice
 
 from tests.worlds.happenings import HAPPENINGS
 from tests.worlds.live import QUIET_SECONDS, play_live, servers
 from tests.worlds.play import Report, play_virtually
+from tests.worlds.themes import seeds_of
 from tests.worlds.workers import in_order, world_pool
 
 RARE_PERCENT = 1.0
@@ -28,7 +30,8 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make worlds", description=__doc__)
     parser.add_argument("--count", type=int, default=100)
     parser.add_argument("--seed", type=int, default=int(time.time()))
-    parser.add_argument("--steps", type=int, default=30, help="happenings in a world")
+    parser.add_argument("--steps", type=int, help="happenings in a world (by default as its theme has them)")
+    parser.add_argument("--theme", default="", help="only worlds of this theme, of the seeds from the first on")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="worlds side by side")
     parser.add_argument("--live", choices=["up", "kube"], help="in real time, on this server")
     parser.add_argument("--small", action="store_true", help="with --live: worlds of one pool and half a minute")
@@ -54,7 +57,7 @@ def main() -> int:
 
 
 def _play(arguments: argparse.Namespace) -> Iterator[Report]:
-    seeds = range(arguments.seed, arguments.seed + arguments.count)
+    seeds = [*islice(seeds_of(arguments.theme, arguments.seed), arguments.count)]
     with world_pool(arguments.jobs) as pool:
         yield from in_order(pool, functools.partial(play_virtually, steps=arguments.steps), seeds)
 

@@ -138,13 +138,14 @@ def draw_size(play: Play) -> int:
     return play.rng.choice(fitting if fitting and play.rng.random() < 0.95 else sizes)
 
 
-def draw_job(play: Play, queue: str) -> Unstructured:
+def draw_job(play: Play, queue: str, gpus: int = 0) -> Unstructured:
+    """`gpus`: of a pod; 0: drawn."""
     rng = play.rng
-    seconds, gpus = run_seconds(play, *play.spec.theme.seconds), draw_size(play)
+    seconds, gpus = run_seconds(play, *play.spec.theme.seconds), gpus or draw_size(play)
     pods = rng.choice(play.spec.theme.pods if gpus < LARGE else (1, 1, 1, 2))
     made = template(play, gpus, seconds, pods, queue)
     metadata = owner_metadata(play, "job" if queue else "free", queue, seconds)
-    if queue and pods > 1 and rng.random() < 0.12:
+    if queue and pods > 1 and rng.random() < play.spec.theme.partial:
         metadata["annotations"]["kueue.x-k8s.io/job-min-parallelism"] = str(rng.randint(1, pods - 1))
         play.drew("partial admission")
     elif queue and rng.random() < 0.12:

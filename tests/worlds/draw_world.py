@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from random import Random
 
 from tests.invariants.objects import HOSTNAME, cluster_queue, cohort, flavor, local_queue, topology
+from tests.worlds.themes import ALL_THEMES, POOL_WEIGHTS, THEMES, Theme
 
 from windlass.embedded.runtime.fleet_nodes import FleetNode, fleet_nodes
 from windlass.model.configuration import Settings
@@ -29,122 +30,6 @@ PRIORITIES = {"low": 0, "normal": 100, "high": 1000, "polite": 500}
 """`polite` preempts nothing."""
 MANY_GPUS = 32
 """Of a node without labels of GPU Feature Discovery: vGPU or time-slicing that nothing describes."""
-
-
-@dataclass(frozen=True)
-class Theme:
-    """What a world has more of than others: faults hide where many of the same come together."""
-
-    name: str
-    weights: dict[str, float]
-    """Happening → how much more often it is drawn."""
-    others: float = 0.5
-    """How much more often all others are."""
-    pods: tuple[int, ...] = (1, 1, 2, 3, 4)
-    """Of a Job."""
-    fillers: tuple[str, ...] = ("low", "normal", "high")
-    """Priorities of many pods that come at once."""
-    sizes: tuple[int, ...] = (1, 1, 2, 4, 8)
-    """GPUs of a pod."""
-    seconds: tuple[int, ...] = (20, 60, 200, 1000)
-    """Run times of Jobs."""
-    rules: float = 0.25
-    """Share of gangs with rules between their pods."""
-    guaranteed: bool = False
-    """All queues share one cohort without limits, and take back what is theirs."""
-    quota: float = 2.0
-    """A queue has up to so many times its part of the cluster's GPUs."""
-    limits: float = 0.06
-    """Share of queued Jobs with a maximum execution time."""
-    durations: float = 0.5
-    """Share of worlds in which Jobs say how long they run, so that starts are planned."""
-    false_durations: float = 0.2
-    """Share of them that run longer than they say."""
-    ready: float = 0.1
-    """Share of worlds with `waitForPodsReady`."""
-    by_pool: float = 0.6
-    """Share of worlds with a flavor for each pool of nodes, of those with several."""
-    cpu_group: float = 0.3
-    """Share of worlds in which CPUs are in a resource group of their own."""
-    fewest_pools: int = 1
-
-
-SMALL_WORK = (
-    "submit_queued_job",
-    "submit_many_jobs",
-    "submit_guarded_job",
-    "submit_owner",
-    "submit_service",
-    "submit_pod",
-    "submit_many_pods",
-    "submit_queued_pod",
-    "submit_gated_pod",
-    "submit_apart_pods",
-)
-"""What takes CPUs of nodes that a crowd is made for."""
-THEMES = (
-    Theme("anything", {}, others=1.0),
-    Theme("anything", {}, others=1.0),
-    Theme(
-        "borrowers",
-        {"submit_queued_job": 2, "submit_many_jobs": 3, "delete_work": 2, "submit_guarded_job": 3},
-        sizes=(1, 1, 1, 8),
-        seconds=(200, 1000, 1000),
-        guaranteed=True,
-        durations=0.1,
-        by_pool=0.2,
-    ),
-    Theme(
-        "losses",
-        {"fail_gpu": 8, "fail_node": 1, "submit_many_pods": 6, "submit_queued_job": 4},
-        sizes=(1, 1, 2),
-        pods=(2, 3, 4),
-        seconds=(1000,),
-        fillers=("low", "high"),
-    ),
-    Theme(
-        "kubelets",
-        {"hang_kubelet": 12, "heal": 0.2, "submit_many_pods": 4, "submit_queued_job": 3, "submit_pod": 2},
-        sizes=(1, 2, 4),
-        seconds=(200, 1000),
-        fillers=("low",),
-        ready=0.7,
-    ),
-    Theme("rules", {"submit_pod_group": 4, "submit_apart_pods": 3, "submit_owner": 3, "move_node": 2}, rules=0.8),
-    Theme("crowds", {"submit_large_gang": 8, **dict.fromkeys(SMALL_WORK, 0)}, seconds=(20, 60)),
-    Theme(
-        "limits",
-        {"submit_queued_job": 4, "resize_job": 8},
-        sizes=(1, 1, 2),
-        seconds=(200, 400),
-        limits=0.3,
-        durations=0.9,
-        false_durations=0.4,
-    ),
-    Theme(
-        "plans",
-        {"submit_queued_job": 3, "submit_many_jobs": 2},
-        sizes=(1, 2, 8, 8),
-        seconds=(60, 200, 400),
-        durations=1.0,
-        false_durations=0.05,
-    ),
-    Theme(
-        "flavors",
-        {"edit_flavor": 2, "submit_queued_job": 2, "submit_owner": 2},
-        by_pool=1.0,
-        cpu_group=1.0,
-        fewest_pools=2,
-    ),
-    Theme(
-        "slow",
-        {"slow_watches": 6, "starve": 3, "submit_many_jobs": 6, "good_network": 0},
-        sizes=(1, 1, 2),
-        pods=(1, 1, 2),
-        seconds=(20, 60),
-        quota=1.0,
-    ),
-)
 
 
 @dataclass(frozen=True)
@@ -170,18 +55,13 @@ class WorldSpec:
         return sorted({name for node in self.nodes for name in node.tree["status"]["capacity"] if "nvidia.com" in name})
 
 
-def theme_of(seed: int) -> Theme:
-    """Of the world with this seed."""
-    return Random(seed).choice(THEMES)
-
-
 def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpec:
     """`small`: one that a real server plays within half a minute."""
     rng, drawn = Random(seed), Counter[str]()
-    theme = rng.choice(THEMES)  # first, as in `theme_of`
+    theme = rng.choice(THEMES if small else ALL_THEMES)  # first, as in `theme_of`
     drawn[f"theme: {theme.name}"] += 1
-    pools = _draw_pools(rng, drawn, theme.fewest_pools, 1 if small else 3)
-    names = tuple(f"q{number}" for number in range(rng.randint(1, 2 if small else 4)))
+    pools = _draw_pools(rng, drawn, theme, 1 if small else theme.most_pools)
+    names = tuple(f"q{number}" for number in range(rng.randint(theme.fewest_queues, 2 if small else theme.most_queues)))
     has_topology = rng.random() < 0.4
     by_pool = len(pools) > 1 and rng.random() < theme.by_pool
     flavors = [pool.name for pool in pools] if by_pool else ["any"]
@@ -235,18 +115,15 @@ def draw_world(seed: int, *, pace: float = 1.0, small: bool = False) -> WorldSpe
 # Nodes
 
 
-def _draw_pools(rng: Random, drawn: Counter[str], fewest: int, most: int) -> list[FleetPool]:
-    kinds = rng.choices(
-        ("big", "small", "mixed-mig", "single-mig", "sliced", "bare"),
-        weights=(6, 4, 2, 2, 2, 2),
-        k=rng.randint(min(fewest, most), most),
-    )
+def _draw_pools(rng: Random, drawn: Counter[str], theme: Theme, most: int) -> list[FleetPool]:
+    weights = [POOL_WEIGHTS[kind] for kind in theme.pools]
+    kinds = rng.choices(theme.pools, weights, k=rng.randint(min(theme.fewest_pools, most), most))
     pools = []
     for number, kind in enumerate(dict.fromkeys(kinds)):
         drawn[f"nodes: {kind}"] += 1
         made = FleetPool(
             name=kind,
-            count=rng.randint(1, 4) if kind in ("big", "small") else rng.randint(1, 2),
+            count=rng.randint(theme.fewest_nodes, theme.most_nodes) if kind in ("big", "small") else rng.randint(1, 2),
             gpus=(_GPUS[kind],),
             cpu=str(rng.choice((32, 64))),
             ephemeral_storage="1000Gi",
@@ -323,7 +200,7 @@ def draw_queue(rng: Random, shape: QueueShape, *, in_cohort: bool) -> Unstructur
     cells = {}
     part = int(shape.theme.quota * max(1, shape.total // (shape.queues * len(shape.flavors))))
     for name in shape.flavors:
-        nominal = 0 if rng.random() < (0.4 if shape.theme.guaranteed else 0.1) else rng.randint(part // 3, part)
+        nominal = 0 if rng.random() < shape.theme.borrows_all else rng.randint(part // 3, part)
         quota: Unstructured = {"nominalQuota": str(nominal)}
         if in_cohort and not shape.theme.guaranteed and rng.random() < 0.4:
             quota["borrowingLimit"] = str(rng.choice((0, 2, 4)))

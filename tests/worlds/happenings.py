@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tests.invariants.objects import QUEUE
 from tests.worlds.draw_work import (
     GATE,
+    LARGE,
     add_rule,
     draw_group,
     draw_job,
@@ -21,7 +22,7 @@ from tests.worlds.draw_work import (
     pod_spec,
     run_seconds,
 )
-from tests.worlds.draw_world import MIG, SPECIAL_KEY, QueueShape, draw_queue
+from tests.worlds.draw_world import GPU, MIG, SPECIAL_KEY, QueueShape, draw_queue
 
 from windlass.model.names.windlass import RACK_LABEL, SIMULATED_DURATION_ANNOTATION
 from windlass.model.unstructured import Unstructured
@@ -48,8 +49,31 @@ async def submit_queued_job(play: Play) -> None:
 async def submit_many_jobs(play: Play) -> None:
     count = play.rng.randint(4, 8)
     unfinished = [job for job in await play.list(JOBS) if not job.get("status", {}).get("completionTime")]
+    if play.spec.theme.claims:
+        await _claim_quota(play, len(unfinished))
+        return
     for _ in range(count if len(unfinished) < MANY_JOBS else 1):
         await submit_queued_job(play)
+
+
+async def _claim_quota(play: Play, jobs: int) -> None:
+    """Jobs of one GPU that borrow fill one node after the other, so that those that are to go first are on all of them;
+    then an owner of quota wants a whole node."""
+    found = sorted(await play.list(CLUSTER_QUEUES), key=_gpu_quota)
+    names = [queue["metadata"]["name"] for queue in found]
+    if jobs >= play.gpus_of_cluster:
+        made = draw_job(play, names[-1], LARGE)
+        made["spec"].update(parallelism=1, completions=1)
+        made["spec"]["template"]["spec"]["priorityClassName"] = "normal"
+        await play.create(made)
+        return
+    for _ in range(play.gpus_of_largest_node):
+        await play.create(draw_job(play, names[0]))
+
+
+def _gpu_quota(queue: Unstructured) -> int:
+    flavors = queue["spec"]["resourceGroups"][0]["flavors"]
+    return sum(int(cell["nominalQuota"]) for one in flavors for cell in one["resources"] if cell["name"] == GPU)
 
 
 async def submit_job_without_queue(play: Play) -> None:
@@ -302,8 +326,9 @@ async def slow_watches(play: Play) -> None:
 
 
 async def starve(play: Play) -> None:
-    """The machine is short of CPU: decisions take long, and the world goes on meanwhile."""
-    play.set_network(decision_seconds=play.rng.choice((0.3, 2.0)))
+    """The machine is short of CPU: decisions take long, watches are late, and the world goes on meanwhile."""
+    seconds = play.rng.choice((0.3, 2.0))
+    play.set_network(decision_seconds=seconds, watch_lag=seconds)
 
 
 async def good_network(play: Play) -> None:

@@ -54,11 +54,12 @@ def servers(kind: str) -> Iterator[object]:
 
 
 def play_live(
-    seed: int, kind: str, shared: object, steps: int, quiet: float = QUIET_SECONDS, small: bool = False
+    seed: int, kind: str, shared: object, steps: int | None, quiet: float = QUIET_SECONDS, small: bool = False
 ) -> Report:
     report, spec, began = Report(seed), live_spec(seed, small), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
-        asyncio.run(play_world(spec, _cluster(kind, spec, Path(folder), shared), report, steps, quiet, PATIENCE))
+        cluster, steps = _cluster(kind, spec, Path(folder), shared), steps or spec.theme.steps
+        asyncio.run(play_world(spec, cluster, report, steps, quiet, PATIENCE))
         for log in Path(folder).glob("*.log"):
             report.log += log.read_text(errors="replace").splitlines()[-40:]
     report.cpu_seconds = time.process_time() - began

@@ -39,8 +39,6 @@ RESOURCES = {
     "Topology": "topologies.kueue.x-k8s.io",
     "WorkloadPriorityClass": "workloadpriorityclasses.kueue.x-k8s.io",
 }
-QUIET_SECONDS = 300
-"""At the end everything is healed, and nothing happens for so long but the end of work."""
 QUIET_PARTS = 20
 CHECK_SECONDS = 5.0
 TWO_REPLICAS_SHARE = 0.3
@@ -197,7 +195,7 @@ async def play_world(
             report.happened[happening.__name__] += 1
             judge.on_happening(happening.__name__)
             await happening(play)
-            await asyncio.sleep(play.rng.choice((0.01, 0.5, 3.0, 15.0, 60.0)) * spec.pace)
+            await asyncio.sleep(play.rng.choice(spec.theme.pauses) * spec.pace)
         await _become_quiet(play)
         judge.begin_quiet()
         for _ in range(QUIET_PARTS):
@@ -226,7 +224,8 @@ async def _check_again_and_again(play: Play, judge: Judge) -> None:
 
 async def _become_quiet(play: Play) -> None:
     play.set_network()
-    play.heal()
+    if play.spec.theme.heals:
+        play.heal()
     for node in await play.list("nodes"):
         taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != happenings.SPECIAL["key"]]
         await play.patch("nodes", node, {"spec": {"unschedulable": None, "taints": taints or None}})
@@ -245,7 +244,8 @@ WORK_PRIORITIES = [
 ]
 
 
-def play_virtually(seed: int, steps: int = 30, sought: str = "") -> Report:
+def play_virtually(seed: int, steps: int | None = None, sought: str = "") -> Report:
+    """`steps`: happenings; None: as many as its theme has."""
     from tests.worlds.virtual_cluster import VirtualCluster
     from tests.worlds.virtual_time import Machine, run_virtually
 
@@ -256,7 +256,7 @@ def play_virtually(seed: int, steps: int = 30, sought: str = "") -> Report:
         replicas = 2 if rng.random() < TWO_REPLICAS_SHARE else 1
         report.drawn[f"replicas: {replicas}"] += 1
         cluster = VirtualCluster(spec.nodes, spec.settings, rng, machine, replicas)
-        await play_world(spec, cluster, report, steps, QUIET_SECONDS)
+        await play_world(spec, cluster, report, steps or spec.theme.steps, spec.theme.quiet_seconds)
 
     run_virtually(main, seed)
     report.cpu_seconds = time.process_time() - began

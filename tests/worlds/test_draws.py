@@ -15,7 +15,7 @@ from tests.worlds.play import TWO_REPLICAS_SHARE, Play, Report
 from windlass.model.group_membership import ANNOUNCED_FORMS, GROUP_ANNOTATIONS, GROUP_FORMS, GROUP_LABELS, KAI
 from windlass.model.unstructured import Unstructured
 
-WORLDS, STEPS = 200, 30
+WORLDS = 300
 
 
 class DrawnCluster:
@@ -54,7 +54,7 @@ async def draw(seed: int) -> Report:
     play = Play(spec, DrawnCluster([node.tree for node in spec.nodes], replicas), report, Judge(report))
     for tree in spec.objects:
         await play.create(tree)
-    for _ in range(STEPS):
+    for _ in range(spec.theme.steps):
         happening = draw_happening(play)
         report.happened[happening.__name__] += 1
         await happening(play)

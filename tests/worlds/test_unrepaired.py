@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from tests.worlds.draw_world import THEMES
+from tests.worlds.themes import ALL_THEMES
 from tests.worlds.unrepaired import REPAIRS, Repair
 
 
@@ -13,5 +13,5 @@ from tests.worlds.unrepaired import REPAIRS, Repair
 def test_every_repair_can_be_taken_out(repair: Repair) -> None:
     with repair.take_out():
         pass
-    assert repair.theme in {theme.name for theme in THEMES}
+    assert repair.theme in {theme.name for theme in ALL_THEMES}
     assert re.compile(repair.sign)

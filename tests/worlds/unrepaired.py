@@ -14,12 +14,12 @@ import os
 import re
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import NamedTuple
 from unittest import mock
 
-from tests.worlds.draw_world import theme_of
 from tests.worlds.play import play_virtually
+from tests.worlds.themes import seeds_of
 from tests.worlds.workers import in_order, world_pool
 
 from windlass.apply.assumed_status import AssumedStatuses
@@ -30,9 +30,11 @@ from windlass.model.pod import Pod
 from windlass.model.workload import Workload
 from windlass.placement.inter_pod import InterPodRules
 from windlass.placement.stop_conditions import StopConditions
-from windlass.placement.timeplan.guard import PlannedStartGuard
+from windlass.placement.timeplan.occupancy import Occupancy
+from windlass.placement.timeplan.start_planner import StartPlanner
 from windlass.queueing.flavor_assigner import _FlavorSearch
 from windlass.queueing.outcome import MAXIMUM_EXECUTION_TIME_EXCEEDED
+from windlass.queueing.placement_interface import PlacementResult
 from windlass.scheduler.cache import SchedulerCache
 
 Patch = contextlib.AbstractContextManager[object]
@@ -54,12 +56,17 @@ def sent_admissions_are_not_counted() -> Patch:
 
 
 def every_plan_holds_everything() -> Patch:
-    """Planned starts hold what is before them in order, too."""
+    """That overlaps with it in time, wherever it is, and whether it delays it or not."""
+    plan = StartPlanner.plan
 
-    def plans_to_respect(self: PlannedStartGuard, workload, choices):  # type: ignore[no-untyped-def]
-        return [planned for planned in self._planned_starts if not planned.is_for(workload)]
+    def plan_and_guard(self: StartPlanner, outcomes):  # type: ignore[no-untyped-def]
+        return plan(self, outcomes) or (bool(self._plans) and not self._guarded)
 
-    return mock.patch.object(PlannedStartGuard, "_plans_to_respect", plans_to_respect)
+    stack = contextlib.ExitStack()
+    refused = PlacementResult(ok=False)
+    stack.enter_context(mock.patch.object(Occupancy, "place_without_conflict", return_value=refused))
+    stack.enter_context(mock.patch.object(StartPlanner, "plan", plan_and_guard))
+    return stack
 
 
 def members_of_one_decision_do_not_count() -> Patch:
@@ -74,9 +81,12 @@ def members_of_one_decision_do_not_count() -> Patch:
 
 
 def victims_are_not_chosen_by_place() -> Patch:
-    return mock.patch(
-        "windlass.queueing.classical_preemption._find_cheapest", lambda request, candidates, modes, targets: targets
-    )
+    """But in the order of candidates, until it fits."""
+    stack = contextlib.ExitStack()
+    module = "windlass.queueing.classical_preemption"
+    stack.enter_context(mock.patch(f"{module}._find_cheapest", lambda request, candidates, modes, targets: targets))
+    stack.enter_context(mock.patch(f"{module}.find_sparing", return_value=[]))
+    return stack
 
 
 def workloads_are_created_again() -> Patch:
@@ -185,31 +195,27 @@ class Repair(NamedTuple):
 
 
 REPAIRS = (
-    Repair("1", sent_admissions_are_not_counted, "slow", "pushes quota over|has no room|not free"),
-    Repair("2", every_plan_holds_everything, "plans", "although it fits"),
+    Repair("1", sent_admissions_are_not_counted, "overload", "pushes quota over|has no room|not free"),
+    Repair("2", every_plan_holds_everything, "starts", "although it fits"),
     Repair("3", members_of_one_decision_do_not_count, "rules", "rules forbid"),
-    Repair("4", victims_are_not_chosen_by_place, "borrowers", "borrowers on"),
-    Repair("5", workloads_are_created_again, "slow", "were created again"),
-    Repair("6", a_lost_member_does_not_preempt, "losses", "in place of a lost pod|member that was lost"),
+    Repair("4", victims_are_not_chosen_by_place, "owners", "borrowers on"),
+    Repair("5", workloads_are_created_again, "arrivals", "were created again"),
+    Repair("6", a_lost_member_does_not_preempt, "lost members", "in place of a lost pod|member that was lost"),
     Repair("7", annotations_of_owners_vanish, "borrowers", "must not be preempted"),
     Repair("8", execution_times_are_not_enforced, "limits", "maximum execution time"),
-    Repair("8", pods_need_not_be_ready, "kubelets", "pods to be ready"),
+    Repair("8", pods_need_not_be_ready, "stuck", "pods to be ready"),
     Repair("8", declared_durations_do_not_end, "limits", "declared duration"),
-    Repair("9", unlabelled_nodes_have_sixteen_gpus_at_most, "anything", "fits on|rejects|has no"),
-    Repair("9", large_gangs_of_two_shapes_are_placed_greedily, "crowds", "although it fits"),
-    Repair("9", stuck_victims_are_waited_for, "kubelets", "should have ended"),
+    Repair("9", unlabelled_nodes_have_sixteen_gpus_at_most, "replicas", "fits on|rejects|has no"),
+    Repair("9", large_gangs_of_two_shapes_are_placed_greedily, "gangs", "although it fits"),
+    Repair("9", stuck_victims_are_waited_for, "stuck", "should have ended"),
     Repair("9", flavors_may_contradict, "flavors", "which is another's|runs partly|although"),
     Repair("9", flavors_change_no_pods, "flavors", "without the node labels"),
-    Repair("10", larger_jobs_run_without_quota, "limits", "with quota for"),
-    Repair("10", smaller_jobs_keep_their_quota, "limits", "holds quota for"),
-    Repair("10", partial_admission_changes_no_size, "limits", "with quota for"),
-    Repair("10", a_job_that_lost_its_gpu_idles, "losses", "runs partly"),
-    Repair("10", lost_gpus_are_not_named, "losses", "are not named"),
+    Repair("10", larger_jobs_run_without_quota, "sizes", "with quota for"),
+    Repair("10", smaller_jobs_keep_their_quota, "sizes", "holds quota for"),
+    Repair("10", partial_admission_changes_no_size, "sizes", "with quota for"),
+    Repair("10", a_job_that_lost_its_gpu_idles, "lost members", "runs partly"),
+    Repair("10", lost_gpus_are_not_named, "lost members", "are not named"),
 )
-
-
-def seeds_of(theme: str, first: int) -> Iterator[int]:
-    return (seed for seed in itertools.count(first) if theme_of(seed).name == theme)
 
 
 def find_fault(number: int, seed: int) -> str:

@@ -114,7 +114,7 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | --- | --- |
 | `evict` | `workload`, `pods`, `for` (the preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds` |
 | `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
-| `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of a MIG instance), `after` |
+| `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of MIG, `replicas`), `after` |
 | `resize` | `workload`, `podSets`: what a Workload asks for and holds, `before` and `after` its owner has changed |
 | `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: capacity kept for a planned start or a Reservation |
 | `hold` | see [HoldDocument](#holddocument) |

@@ -21,7 +21,7 @@ from windlass.kube.errors import ApiError, NotSent, ServerUnavailable
 from windlass.kube.request import Request
 from windlass.kube.resources import PODS
 from windlass.kube.write_requests import bind_pod
-from windlass.model.decision import Bind
+from windlass.model.decision import Bind, device_indices
 from windlass.model.names.windlass import DEVICES_ANNOTATION
 
 log = logging.getLogger(__name__)
@@ -176,4 +176,4 @@ def device_annotations(bind: Bind) -> dict[str, str]:
     """The assigned devices, for the node agent and for later decisions."""
     if not bind.devices:
         return {}
-    return {DEVICES_ANNOTATION: ",".join(str(device.index) for device in bind.devices)}
+    return {DEVICES_ANNOTATION: device_indices(bind.devices)}

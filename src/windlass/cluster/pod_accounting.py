@@ -124,10 +124,16 @@ def grants_of_bound_pod(
 ) -> tuple[DeviceGrant, ...]:
     """The devices of a bound pod: those that the node agent reports, else those of our bind, else a guess."""
     reported = _indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION))
-    if previous and (not reported or sorted(reported) == sorted(grant.index for grant in previous)):
+    if previous and (not reported or sorted(reported) in _names_of(previous)):
         return previous
     preferred = reported or _indices(annotations.get(DEVICES_ANNOTATION))
     return assume_grants(state, row, shape, preferred, bool(reported))
+
+
+def _names_of(grants: tuple[DeviceGrant, ...]) -> tuple[list[int], list[int]]:
+    """How these devices may be reported: each once, or a GPU as often as the pod has replicas of it."""
+    named = sorted(grant.index for grant in grants for _ in range(grant.replicas))
+    return sorted(grant.index for grant in grants), named
 
 
 def _indices(text: str | None) -> tuple[int, ...]:
@@ -159,7 +165,7 @@ def _guess_shares(
     devices = state.devices(row)
     replicas = int(state.node_info[row, REPLICAS])
     may_share_device = is_reported or (replicas > 1 and gpu.milli == MILLI_PER_GPU)
-    amounts = [0] * len(devices)
+    amounts, counts = [0] * len(devices), [0] * len(devices)
     for number in range(gpu.count):
         for index in _device_order(preferred, number, len(devices)):
             milli = device_share_milli(state, devices[index], gpu, replicas)
@@ -168,8 +174,9 @@ def _guess_shares(
             has_room = has_room or _became_unhealthy(state, devices[index], preferred, number, index)
             if has_room and (may_share_device or not amounts[index]):
                 amounts[index] += milli
+                counts[index] += 1
                 break
-    return tuple(DeviceGrant(index, milli) for index, milli in enumerate(amounts) if milli)
+    return tuple(DeviceGrant(index, milli, replicas=counts[index]) for index, milli in enumerate(amounts) if milli)
 
 
 def _guess_instances(
@@ -201,9 +208,10 @@ def _became_unhealthy(state: NodeState, device: int, preferred: tuple[int, ...],
 
 
 def _device_order(preferred: tuple[int, ...], number: int, devices: int) -> Iterator[int]:
-    """Device indices to try for the pod's device of this number: the preferred one, then all from the lowest."""
-    if number < len(preferred) and preferred[number] < devices:
-        yield preferred[number]
+    """Device indices to try for the pod's device of this number: the preferred one, then all from the lowest. Where
+    fewer are named than the pod has, it has several replicas of these."""
+    named = preferred[number : number + 1] or preferred
+    yield from (index for index in named if index < devices)
     yield from range(devices)
 
 

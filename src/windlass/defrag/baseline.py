@@ -17,6 +17,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.cluster.workloads import group_workloads, grouping_inputs
 from windlass.engine import MAX_INTERPRETED_CELLS, EngineCache, EngineConfig, decide
+from windlass.model.decision import device_indices
 from windlass.model.defrag import Move
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
@@ -140,7 +141,7 @@ def objects_after_moves(objects: Sequence[object], moves: Sequence[Move]) -> lis
 def _moved(pod: Pod, move: Move) -> Pod:
     annotations = {key: text for key, text in pod.metadata.annotations.items() if key != ALLOCATED_DEVICES_ANNOTATION}
     if move.devices:
-        annotations[DEVICES_ANNOTATION] = ",".join(str(grant.index) for grant in move.devices)
+        annotations[DEVICES_ANNOTATION] = device_indices(move.devices)
     replace = msgspec.structs.replace
     return replace(
         pod,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from windlass.model.verdict import Verdict
@@ -18,6 +20,14 @@ class DeviceGrant(msgspec.Struct, frozen=True, gc=False):
     """MIG profile of an instance; empty for a GPU or a share of one."""
     start: int = -1
     """First memory slice of that instance."""
+    replicas: int = 1
+    """Of a time-sliced GPU: how many replicas `milli` is."""
+
+
+def device_indices(grants: Iterable[DeviceGrant]) -> str:
+    """As they stand on a pod: a GPU is named once for each replica of it, since the kubelet would take
+    the others from any GPU."""
+    return ",".join(str(grant.index) for grant in grants for _ in range(grant.replicas))
 
 
 class Bind(msgspec.Struct, frozen=True, gc=False):

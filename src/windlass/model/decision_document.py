@@ -148,4 +148,6 @@ def device_document(grant: DeviceGrant) -> dict[str, Any]:
         document["profile"] = grant.profile
     if grant.start >= 0:
         document["start"] = grant.start
+    if grant.replicas != 1:
+        document["replicas"] = grant.replicas
     return document

@@ -60,7 +60,7 @@ class GrantUnpacker:
             shares = packed >> 4 * index & 15
             if shares:
                 milli = device_share_milli(state, device, gpu, int(state.node_info[node, REPLICAS]))
-                grants.append(DeviceGrant(index, shares * milli))
+                grants.append(DeviceGrant(index, shares * milli, replicas=shares))
         return tuple(grants)
 
     def _unpack_instances(self, gpu: GpuRequest, node: int, packed: int) -> tuple[DeviceGrant, ...]:

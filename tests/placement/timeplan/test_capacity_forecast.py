@@ -161,6 +161,17 @@ def test_a_matrix_is_asked_for_pods_of_each_set(overlay: Overlay) -> None:
     assert blocked.pods_per_node(0, empty).tolist() == [0, 2]
 
 
+def test_mig_instances_take_no_share_of_a_gpu() -> None:
+    running = pod("i0", mig=("1g.10gb", 1), on="cut", namespace="team")
+    overlay = make_overlay(node("cut", **{"nvidia.com/mig-1g.10gb": 3}), gpu_node("g", 1), running)
+    forecast = forecast_of(overlay, runs("i", [running]))
+    column = overlay.snapshot.resources.column("nvidia.com/mig-1g.10gb")
+    found = [forecast.free(moment, {"team/i": 10})[0, [column, -1]].tolist() for moment in (0, 10)]
+    assert found == [[2, 0], [3, 0]]
+    fitter = fitter_of(overlay, (pod("p", mig=("1g.10gb", 1)), 2))
+    assert fitter.pods_per_node(0, forecast.free(0, {"team/i": 10})).tolist() == [2, 0]
+
+
 def fitter_of(overlay: Overlay, *sets: tuple[Pod, int], topology: TopologyRequest | None = None) -> PodSetFitter:
     pending = [
         PendingPodSet(f"s{number}", count, template, make_shape(template), topology)

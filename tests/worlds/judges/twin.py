@@ -97,8 +97,8 @@ class Twin:
     def misuse(self, pod: Pod, node: str, grants: Sequence[DeviceGrant]) -> str:
         """What is wrong with the devices that the pod was given there; empty if nothing is."""
         room = self.room[self.index[node]]
-        if not grants or len(room.devices) > MAX_TOLD_APART or room.replicas > 1:
-            return ""  # of replicas it is not written down how many are of which GPU
+        if not grants or len(room.devices) > MAX_TOLD_APART:
+            return ""
         if any(grant.index >= len(room.devices) for grant in grants):
             return f"{node} has no such GPUs: {[grant.index for grant in grants]}"
         demand = GpuDemand(pod)

@@ -18,7 +18,7 @@ import numpy as np
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, FREE_MILLI, Ints
 from windlass.cluster.shape import Shape
 from windlass.placement.blocked_capacity import PlannedPod
-from windlass.placement.kernel_arrays import FIRST_REQUEST, GPU_MILLI, GPUS, REQUEST_COUNT
+from windlass.placement.kernel_arrays import FIRST_REQUEST, GPU_MILLI, GPUS, MIG_REQUEST, REQUEST_COUNT
 from windlass.placement.overlay import Overlay
 from windlass.placement.timeplan.planned_start import PlannedStart
 from windlass.placement.workload_placer import WorkloadPlacer
@@ -168,7 +168,8 @@ class CapacityForecast:
         amounts = np.zeros(self.width, dtype=np.int64)
         for name, amount in shape.requests:
             amounts[self._overlay.snapshot.resources.column(name)] += amount
-        if shape.gpu is not None:
+        # MIG instances are a resource with a column of its own; their GPUs have no share to give.
+        if shape.gpu is not None and not shape.gpu.profile:
             # A share by memory depends on the device, which is not known here: a whole one is on the safe side.
             amounts[-1] = shape.gpu.count * (shape.gpu.milli or WHOLE_MILLI)
         return amounts
@@ -179,7 +180,7 @@ class CapacityForecast:
         amounts = np.zeros(self.width, dtype=np.int64)
         for j in range(int(shape[REQUEST_COUNT])):
             amounts[shape[FIRST_REQUEST + 2 * j]] += shape[FIRST_REQUEST + 2 * j + 1]
-        if shape[GPUS]:
+        if shape[GPUS] and shape[MIG_REQUEST] < 0:
             amounts[-1] = shape[GPUS] * (shape[GPU_MILLI] or WHOLE_MILLI)
         return amounts
 

@@ -15,7 +15,7 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
 from windlass.cluster.workloads import Grouping, group_workloads, grouping_inputs
 from windlass.model.codec import decode_object
-from windlass.model.decision import DeviceGrant
+from windlass.model.decision import DeviceGrant, device_indices
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import DEVICES_ANNOTATION, WINDLASS_API_VERSION
 from windlass.model.queue import QueueSystem
@@ -155,8 +155,7 @@ class SimulatedCluster:
         obj["spec"]["nodeName"] = node
         obj["status"] = {"phase": "Running", "startTime": virtual_timestamp(at)}
         if devices:
-            indices = ",".join(str(device.index) for device in devices)
-            obj["metadata"].setdefault("annotations", {})[DEVICES_ANNOTATION] = indices
+            obj["metadata"].setdefault("annotations", {})[DEVICES_ANNOTATION] = device_indices(devices)
         self._store.apply([Assume(pod, node, tuple(devices))])
         self.update(obj)
 
