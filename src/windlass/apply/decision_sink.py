@@ -53,7 +53,8 @@ def execute_plan(plan: Plan, sink: DecisionSink) -> None:
         sink.ask(plan.asks, plan.withdrawals)
     # Victims of one preemptor go together: those that wait for an ask to be over stay as well as those that are asked.
     later = [evict for evict in plan.evicts if evict.after] if plan.asks else []
-    staying = {key for victim in (*plan.asks, *later) for key in (victim.workload, *victim.pods)}
+    staying = {key for ask in plan.asks for key in (ask.workload, *ask.pods)}
+    staying |= {key for evict in later for key in (evict.workload, *evict.pods)}
     sink.evict([evict for evict in plan.evicts if not evict.after] if later else plan.evicts)
     sink.resize(plan.resizes)
     admits, waiting_admits = _split_ready(plan.admits, sink, staying)

@@ -74,7 +74,7 @@ class _AskStage:
                 evicts.append(decision)
         if asks:
             evicts = list(_together(plan, asks, evicts))
-        needed = {pod for decision in (*asks, *evicts) for pod in decision.pods}
+        needed = {pod for ask in asks for pod in ask.pods}.union(*(evict.pods for evict in evicts))
         withdrawals = tuple(self._withdrawals(plan, needed))
         return replace(plan, asks=tuple(asks), evicts=tuple(evicts), withdrawals=withdrawals)
 
@@ -159,9 +159,10 @@ def _together(plan: Plan, asks: Sequence[Ask], evicts: Sequence[Evict]) -> Itera
     """The evictions; those that serve the same preemptors as an ask wait for it (`after`), since they would be in
     vain without it."""
     served: dict[str, set[str]] = {admit.workload: set(admit.after) for admit in plan.admits}
-    for decision in (*asks, *evicts):
-        if decision.for_workload:
-            served.setdefault(decision.for_workload, set()).add(decision.workload)
+    victims_of = [(ask.for_workload, ask.workload) for ask in asks]
+    for preemptor, victim in [*victims_of, *((evict.for_workload, evict.workload) for evict in evicts)]:
+        if preemptor:
+            served.setdefault(preemptor, set()).add(victim)
     waits: dict[str, set[str]] = {ask.workload: {ask.workload} for ask in asks}
     changed = True
     while changed:

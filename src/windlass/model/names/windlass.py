@@ -85,6 +85,8 @@ REPAIR_TAINT = "windlass.dev/repair"
 """The node is being drained or rebooted by the GPURepair of that name."""
 
 # Annotations that only the simulated kubelet obeys
+SIMULATED_ANSWER_ANNOTATION = "sandbox.windlass.dev/answer-after"
+"""How long after an ask the simulated pod answers it."""
 SIMULATED_DURATION_ANNOTATION = "sandbox.windlass.dev/duration"
 SIMULATED_MIG_INSTANCES_ANNOTATION = "sandbox.windlass.dev/mig-instances"
 """`GPU:profile` of every MIG instance of a simulated node; Kubernetes only has their number."""
