@@ -159,7 +159,7 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     """The lost run time of a victim is capped to this."""
     lost_work_caps: dict[str, str] = msgspec.field(default_factory=dict)
     """The same by ClusterQueue."""
-    ask_deadline: str = "60s"
+    ask_deadline: str = "1m"
     """How long work that asks to be asked before it is preempted gets for a checkpoint, where it declares nothing."""
     max_ask_deadline: str = "10m"
     """The most that it gets, whatever it declares."""
