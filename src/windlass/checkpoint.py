@@ -39,6 +39,8 @@ READ_SECONDS = 1.0
 """`should_stop` reads the file no more often, however short the steps are."""
 POLL_SECONDS = 0.2
 TIMEOUT_SECONDS = 10.0
+LAG_SECONDS = 120.0
+"""A downward-API file may be so late: a rank that has not seen the ask by then takes it for withdrawn."""
 
 
 class AnswerError(Exception):
@@ -121,9 +123,14 @@ class Leaving:
     def wait(self) -> bool:
         """Until SIGTERM comes (False), or the ask is withdrawn (True: go on). A process that ends by itself with code
         0 counts as finished, so that it would not be started again."""
+        gives_up_at = time.monotonic() + LAG_SECONDS
         while not self._terminated.wait(POLL_SECONDS):
             current = asked(self._path)
-            if self.ask is None or current is None or current.id != self.ask.id:
+            if self.ask is None:  # another rank has heard it, and this pod's file is behind
+                self.ask = current
+                if current is None and time.monotonic() > gives_up_at:
+                    return True
+            elif current is None or current.id != self.ask.id:
                 self.ask = current
                 return True
         return False

@@ -126,6 +126,22 @@ def test_all_ranks_stop_at_the_same_step(podinfo: Path) -> None:
     assert not podinfo.with_name("answer").exists(), "nothing is asked here yet"
 
 
+def test_a_rank_whose_file_is_behind_waits_with_the_others(podinfo: Path) -> None:
+    with checkpoint.leaving(agree=lambda mine: True) as leave:
+        assert leave.should_stop()
+        assert leave.ask is None
+        threading.Timer(0.01, show, (podinfo,)).start()
+        threading.Timer(0.1, show, (podinfo, None)).start()
+        assert leave.wait(), "withdrawn, once it has seen it"
+        assert leave.should_stop(), "what the ranks agree on counts"
+
+
+def test_an_ask_that_this_rank_never_sees_was_withdrawn(podinfo: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(checkpoint, "LAG_SECONDS", 0.0)
+    with checkpoint.leaving() as leave:
+        assert leave.wait()
+
+
 def test_without_a_way_to_answer_the_checkpoint_still_counts(
     podinfo: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
