@@ -114,7 +114,7 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | --- | --- |
 | `withdrawAsk` | `workload`, `pods`, `id`, `hasLeft`: an ask that is taken back, or over since the workload has left |
 | `ask` | `workload`, `pods`, `for`, `reason` (of the eviction that follows), `id`, `asked`, `until`, `refusedAnswer` |
-| `evict` | `workload`, `pods`, `for` (the preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds`, `message`, `after` |
+| `evict` | `workload`, `pods`, `for` (preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds`, `message`, `after` |
 | `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
 | `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of a MIG instance), `after` |
 | `resize` | `workload`, `podSets`: what a Workload asks for and holds, `before` and `after` its owner has changed |

@@ -46,6 +46,8 @@ def with_asks(
     plan: Plan, snapshot: Snapshot, settings: AskSettings, now: int, pod_rows: Callable[[], Mapping[str, int]]
 ) -> Plan:
     """The plan with asks instead of evictions of victims that have to be asked first."""
+    if not snapshot.any_asks:
+        return plan
     concerned = [known for known in snapshot.workloads if known.is_asked or known.ask_terms is not None]
     return _AskStage(concerned, snapshot, settings, now, pod_rows()).run(plan) if concerned else plan
 
