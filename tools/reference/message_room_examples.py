@@ -112,8 +112,6 @@ ROOM_SAMPLES = {
 }
 """Placeholder → text."""
 ROOM_VALUES: dict[str, tuple[str, ...]] = {
-    "ask of": ("team/train",),
-    "Asked to write a checkpoint until": ("2026-01-01T12:05:00Z", "work of higher priority", "Priority"),
     "asked at ⟦asked⟧ to write": ("2026-01-01T12:04:00Z", "2026-01-01T12:05:00Z", "work of higher priority"),
     "answered at": ("2026-01-01T12:04:09Z", "2026-01-01T12:04:08Z", "s3://runs/7"),
     "its answer does not count": ("the checkpoint pod:///tmp/last is lost with the pod",),

@@ -24,7 +24,6 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "Status of queues and Workloads": ("scheduler/queue_status.py", "apply/kueue.py"),
     "Work that is asked to leave": (
         "placement/asks.py",
-        "apply/asks.py",
         "model/leaving.py",
         "diagnose/moves.py",
         "checkpoint.py",
