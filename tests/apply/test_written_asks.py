@@ -122,6 +122,28 @@ async def test_an_ask_is_written_once_however_often_it_is_decided() -> None:
 
 
 @in_virtual_time
+async def test_a_pod_on_which_it_failed_is_tried_again_soon() -> None:
+    scene = Scene(node("n1"), pod("low", on="n1"))
+    scene.client.fail("PATCH pods/low", lost_answer())
+    await carry_out(scene, Plan(asks=(ask("low"),)))
+    scene.client.recover()
+    await asyncio.sleep(6)
+    await carry_out(scene, Plan(asks=(ask("low"),)))
+    assert ASK in annotations(scene, "pods", "low")
+
+
+@in_virtual_time
+async def test_what_was_withdrawn_can_be_asked_again_at_once() -> None:
+    scene = Scene(node("n1"), pod("low", on="n1"))
+    await carry_out(scene, Plan(asks=(ask("low"),)))
+    scene.watch()
+    await carry_out(scene, Plan(withdrawals=(WithdrawAsk("team/low", ("team/low",), "id-1"),)))
+    scene.watch()
+    await carry_out(scene, Plan(asks=(ask("low"),)))
+    assert ASK in annotations(scene, "pods", "low")
+
+
+@in_virtual_time
 async def test_the_next_leader_completes_what_the_last_one_began() -> None:
     scene = Scene(node("n1"), pod("low-0", on="n1"), pod("low-1", on="n1"))
     scene.client.fail("PATCH pods/low-1", lost_answer())

@@ -69,7 +69,7 @@ class AskWriter:
     ) -> None:
         self._cache, self._writer, self._admissions, self._recorder = cache, writer, admissions, recorder
         self._written: dict[str, float] = {}
-        """Pod (uid) → when an ask was written on it that the watch has not shown yet (monotonic seconds)."""
+        """Object (uid) → when an ask was written on it that the watch may not have shown yet (monotonic seconds)."""
         self._recorded: set[str] = set()
         """Asks whose stamps were written on the owner."""
         self._deadlines: dict[str, asyncio.TimerHandle] = {}
@@ -99,7 +99,8 @@ class AskWriter:
             changes = {LAST_MOVE_ANNOTATION: write(move)}
             action = functools.partial(self._writer.write, annotate(resource, key, uid, changes))
             self._writer.start_after_previous(
-                f"ask of {evict.workload}", functools.partial(self._writer.run_with_backoff, "stamps", action)
+                f"ask of {evict.workload}",
+                functools.partial(self._writer.run_with_backoff, f"stamps of {evict.workload}", action),
             )
 
     def _ask(self, ask: Ask, workload: Workload | None) -> None:
@@ -114,7 +115,6 @@ class AskWriter:
         targets = [*self._owner(workload), *_targets(missing)]
         if self._start(ask.workload, targets, {ASK_ANNOTATION: text, ASK_ANSWER_ANNOTATION: None}):
             self._written = {uid: at for uid, at in self._written.items() if now - at < UNSEEN_SECONDS}
-            self._written |= {pod.metadata.uid: now for pod in missing}
             note = (
                 f"Asked to write a checkpoint until {format_timestamp(ask.until)}, to make room for "
                 f"{request_of(ask).for_whom} ({ask.reason}); it is evicted when it has answered, and then at the latest"
@@ -128,8 +128,6 @@ class AskWriter:
             withdrawal.workload, targets, {ASK_ANNOTATION: None, ASK_ANSWER_ANNOTATION: None}
         ):
             return
-        for pod in pods:
-            self._written.pop(pod.metadata.uid, None)
         if not withdrawal.has_left and pods:
             self._record(targets[0], "AskWithdrawn", "Not needed any more: it goes on running")
 
@@ -138,6 +136,9 @@ class AskWriter:
             """The owner first: what is on a pod is then known to be complete."""
             for resource, key, uid in targets:
                 await self._writer.send(annotate(resource, key, uid, changes))
+                self._written.pop(uid, None)
+                if changes[ASK_ANNOTATION] is not None:
+                    self._written[uid] = time.monotonic()
 
         return self._writer.start_once(f"ask of {workload}", write_all)
 
