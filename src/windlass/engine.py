@@ -1,6 +1,6 @@
 """`decide`: from a snapshot to a plan. The main path, a pure function.
 
-    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► explain ─► plan
+    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► explain ─► ask ─► plan
 
 The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call it, and nothing else decides. No
 clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same plan. The cache
@@ -23,6 +23,7 @@ from windlass.model.configuration import Defragmentation, WorkloadClass
 from windlass.model.decision import Bind, Evict, Hold
 from windlass.model.plan import Plan
 from windlass.model.workload import Workload
+from windlass.placement.asks import AskSettings, with_asks
 from windlass.placement.decision_cache import DecisionCache
 from windlass.placement.decision_context import DecisionContext, GangSettings
 from windlass.placement.decision_pass import run_pass
@@ -76,6 +77,8 @@ class EngineConfig(msgspec.Struct, frozen=True):
     gangs: GangSettings = GangSettings()
     classes: tuple[WorkloadClass, ...] = ()
     """Workloads with a placement policy of their own."""
+    asks: AskSettings = AskSettings()
+    """How long victims that ask for it get to write a checkpoint."""
     defrag: Defragmentation = Defragmentation()
     """Whether running pods may be moved for pending ones."""
     node_selector: dict[str, str] = {}
@@ -175,7 +178,8 @@ def decide_without_explanations(
     )
     evicted = {evict.workload for evict in plan.evicts}
     plan = replace(plan, resizes=tuple(resize_workloads(snapshot.workloads, evicted)))
-    return with_moves(plan, advisor.post_decision, config.defrag), advisor
+    plan = with_moves(plan, advisor.post_decision, config.defrag)
+    return with_asks(plan, snapshot, config.asks, int(now), overlay.pod_rows), advisor
 
 
 def _make_overlay(snapshot: Snapshot, config: EngineConfig, cache: EngineCache, pending: int) -> Overlay:

@@ -20,6 +20,7 @@ from windlass.model.configuration import Settings
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.priority import resolve_priorities
+from windlass.placement.asks import AskSettings
 from windlass.placement.decision_context import GangSettings
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS
 from windlass.placement.policies import PlacementConfig
@@ -84,6 +85,7 @@ def engine_config(settings: Settings) -> EngineConfig:
         queues=queues,
         gangs=gangs,
         classes=settings.classes,
+        asks=AskSettings(settings.ask_seconds, settings.max_ask_seconds),
         defrag=settings.defrag,
         node_selector=settings.node_selector,
     )

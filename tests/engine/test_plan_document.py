@@ -47,7 +47,7 @@ from windlass.simulate.scenario import load_scenarios, play
 
 ROOT = Path(__file__).parents[2]
 SCENARIOS = sorted((ROOT / "docs" / "scenarios").glob("*.yaml"))
-ORDER = ("evict", "admit", "bind", "reserve", "hold")
+ORDER = ("withdrawAsk", "ask", "evict", "admit", "bind", "reserve", "hold")
 
 
 def round_trip(plan: Plan) -> Plan:
@@ -74,7 +74,7 @@ def test_plans_of_all_scenarios(monkeypatch: pytest.MonkeyPatch) -> None:
     for plan in plans:
         check(plan)
     met = {type(decision).__name__ for plan in plans for decision in plan.decisions}
-    assert met == {"Admit", "Bind", "Evict", "Hold", "Reserve"}, "every kind was put to the test"
+    assert met == {"Admit", "Ask", "Bind", "Evict", "Hold", "Reserve", "WithdrawAsk"}, "every kind was put to the test"
 
 
 def worlds() -> Iterator[World]:

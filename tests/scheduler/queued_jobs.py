@@ -71,10 +71,11 @@ class QueuedJobs:
     # What people do
 
     def submit(self, name: str, pods: int, *, seconds: int = 100_000, **more: Any) -> Unstructured:
-        """A Job whose pods request one GPU each; `more`: `annotations`, `spec` (of the Job) and `pod` (their spec)."""
+        """A Job whose pods request one GPU each; `more`: `annotations` and `spec` of the Job; of its pods `template`
+        (annotations) and `pod` (spec)."""
         container = {"name": "main", "image": "train", "resources": {"limits": {GPU: "1"}}}
         template = {
-            "metadata": {"annotations": {SIMULATED_DURATION_ANNOTATION: f"{seconds}s"}},
+            "metadata": {"annotations": {SIMULATED_DURATION_ANNOTATION: f"{seconds}s", **more.get("template", {})}},
             "spec": {"restartPolicy": "Never", "containers": [container], **more.get("pod", {})},
         }
         metadata = {

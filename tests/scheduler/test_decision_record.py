@@ -9,6 +9,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.asking import Cluster
+from tests.engine.asking import node as asked_node
+from tests.engine.asking import pod as asked_pod
 
 from windlass.cluster.delta import Assume, Deleted, Forget, Nominated, Put, Refused
 from windlass.engine import EngineCache, decide
@@ -93,6 +96,24 @@ async def test_the_record_of_an_earlier_run_is_kept_and_plays(tmp_path: Path) ->
     (aside,) = [one for one in tmp_path.iterdir() if one.is_dir()]
     assert (replay(aside).decisions, replay(aside).difference) == (3, "")
     assert replay(tmp_path).difference == ""
+
+
+def test_asks_play_again(tmp_path: Path) -> None:
+    """Asked, answered, evicted: the annotations are in the record, as pods that have changed."""
+    record, cluster = RecordWriter(tmp_path, Settings()), Cluster(asked_node("n"))
+    cluster.put(asked_pod("low", "n", on_preemption="ask"), asked_pod("urgent", priority=5))
+    kinds = []
+    for answers in (False, True):
+        if answers:
+            cluster.answer("a/low")
+        before = [asked_node("n"), *cluster.pods.values()]
+        plan = cluster.step()
+        record.on_cycle(cluster.now, [Put(obj) for obj in before], plan)
+        kinds.append({type(decision).__name__ for decision in plan.decisions})
+    record.close()
+    assert kinds == [{"Ask", "Bind"}, {"Evict", "Bind"}]
+    outcome = replay(tmp_path)
+    assert (outcome.decisions, outcome.difference) == (2, "")
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -112,7 +112,9 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 
 | decision | fields |
 | --- | --- |
-| `evict` | `workload`, `pods`, `for` (the preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds` |
+| `withdrawAsk` | `workload`, `pods`, `id`, `hasLeft`: an ask that is taken back, or over since the workload has left |
+| `ask` | `workload`, `pods`, `for`, `reason` (of the eviction that follows), `id`, `asked`, `until`, `refusedAnswer` |
+| `evict` | `workload`, `pods`, `for` (preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds`, `message`, `after` |
 | `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
 | `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of MIG, `replicas`), `after` |
 | `resize` | `workload`, `podSets`: what a Workload asks for and holds, `before` and `after` its owner has changed |

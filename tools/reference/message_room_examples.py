@@ -111,6 +111,18 @@ ROOM_SAMPLES = {
 }
 """Placeholder → text."""
 ROOM_VALUES: dict[str, tuple[str, ...]] = {
+    "asked at ⟦asked⟧ to write": ("2026-01-01T12:04:00Z", "2026-01-01T12:05:00Z", "work of higher priority"),
+    "answered at": ("2026-01-01T12:04:09Z", "2026-01-01T12:04:08Z", "s3://runs/7"),
+    "its answer does not count": ("the checkpoint pod:///tmp/last is lost with the pod",),
+    "last move: asked at": ("2026-01-01T12:04:00Z",),
+    "⟦text⟧ is no answer": ("'soon'",),
+    "⟦checkpoint⟧ is not the time": ("'soon'",),
+    "the checkpoint ⟦where⟧ is lost": ("pod:///tmp/last",),
+    "the checkpoint ⟦where⟧ is on node": ("node://gpu-7/runs", "gpu-7"),
+    "it answered with a checkpoint of": ("2026-01-01T12:04:08Z",),
+    "its answer was refused": ("the checkpoint pod:///tmp/last is lost with the pod",),
+    "windlass.checkpoint:": ("no service account; set WINDLASS_ANSWER_FILE and run the sidecar",),
+    "the answer can't be written on pod": ("team", "train-0", "HTTP Error 403: Forbidden"),
     'topology "⟦topology⟧" doesn\'t allow to fit any': ("racks", "4"),
     'topology "⟦topology⟧" doesn\'t allow to fit any of ⟦needed⟧ ⟦unit⟧(s)': ("racks", "4", "pod"),
     'topology "⟦topology⟧" doesn\'t allow to fit any of ⟦needed⟧ ⟦unit⟧(s).': (

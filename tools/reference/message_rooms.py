@@ -22,6 +22,12 @@ SOURCE = ROOT / "src"
 ROOMS: dict[str, tuple[str, ...]] = {
     "Topology requests that are not met": ("placement/topology/*.py",),
     "Status of queues and Workloads": ("scheduler/queue_status.py", "apply/kueue.py"),
+    "Work that is asked to leave": (
+        "placement/asks.py",
+        "model/leaving.py",
+        "diagnose/moves.py",
+        "checkpoint.py",
+    ),
     "When: the outlook of why": ("diagnose/engine_view.py",),
     "freeze": ("cli/freeze.py", "kube/freeze.py"),
     "handover, and install hand-over-crds": ("cli/handover.py", "cli/install_hand_over.py"),

@@ -21,7 +21,7 @@ from tools.reference.message_templates import Call, calls_in, functions_of, text
 
 import windlass.diagnose
 import windlass.diagnose.doctor
-from windlass.apply import evictor, executor, kueue, volume_binding
+from windlass.apply import asks, evictor, executor, kueue, volume_binding
 from windlass.apply.kueue import NON_PREEMPTION_MESSAGES
 from windlass.cluster.workloads import build_workload, resource_quota_holds, workload_parts
 from windlass.diagnose import unschedulable
@@ -125,6 +125,7 @@ WORKLOAD_CONDITIONS = ("admission_status", "backoff_finished_status", "pods_read
 EVENTS = (
     Source(executor, "Event", (1, ""), (2, "")),
     Source(evictor, "Event", (1, ""), (2, "")),
+    Source(asks, "_record", (1, ""), (2, "")),
     Source(executor, "_enqueue_condition", (1, ""), (2, "")),
     Source(volume_binding, "_bind_error", (-1, "FailedScheduling"), (1, "")),
     *(Source(kueue, "_condition", (2, ""), (3, ""), function) for function in WORKLOAD_CONDITIONS),

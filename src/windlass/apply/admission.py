@@ -195,6 +195,18 @@ class AdmissionWriter:
             annotations = {REQUEUED_AT: format_timestamp(int(time.time())), **_stopped_annotation(workload)}
         return functools.partial(self._writer.write, annotate(resource, key, workload.uid, annotations))
 
+    def owner_target(self, workload: Workload) -> tuple[Resource, str, str] | None:
+        """Resource, key and uid of the object that people know the workload by: the Job of a Workload."""
+        kind, _, key = workload.owner.partition(" ")
+        if not kind:
+            found = self._owner_of(workload)
+            return (*found, workload.uid) if found is not None else None
+        for watched in (watched for watched in WATCHED_KINDS if watched.kind == kind):
+            resource, owner = self._writer.resource_for(kind, watched.group), self._cache.get(kind, key, watched.group)
+            if resource is not None and owner is not None:
+                return resource, key, owner.metadata.uid
+        return None
+
     def _owner_of(self, workload: Workload) -> tuple[Resource, str] | None:
         """The PodGroup or owner of a workload, and its key."""
         # Workloads of one name are told apart by their kind behind it, those of one kind by its API group, too.

@@ -44,7 +44,7 @@ MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
 """Part of the server's message when it can't evict at all; it answers with code 500."""
 
 
-_PREEMPTORS = {
+PREEMPTORS = {
     PRIORITY: "work of higher priority",
     IN_CLUSTER_QUEUE: "work of higher priority in its ClusterQueue",
     IN_COHORT_RECLAMATION: "work of the queue whose quota it borrowed",
@@ -169,7 +169,7 @@ class Evictor:
             if message:
                 self._recorder.record(Event(regarding, "Evicted", message, "Evicting"))
             else:
-                work = _PREEMPTORS.get(victim.reason, "other work")
+                work = PREEMPTORS.get(victim.reason, "other work")
                 after = (
                     "it is queued again"
                     if victim.stop is not None

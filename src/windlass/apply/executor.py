@@ -18,6 +18,7 @@ import msgspec
 import prometheus_client
 
 from windlass.apply.admission import AdmissionWriter
+from windlass.apply.asks import AskWriter
 from windlass.apply.audit import Auditor, AuditRecord, admission_record, eviction_record
 from windlass.apply.binder import Binder, BindOutcome, BindResult
 from windlass.apply.cluster_cache import ClusterCache
@@ -41,7 +42,7 @@ from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.resources import Resource
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
+from windlass.model.decision import Admit, Ask, Bind, Evict, Hold, Reserve, Resize, WithdrawAsk
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.refusal import BIND, EVICTION, Refusal
@@ -95,6 +96,7 @@ class PlanExecutor:
         self.guard = StepGuard(lambda bug: metrics.bugs.labels(bug).inc())
         writer = WorkloadWriter(client, cache, may_write, resource_for, self.guard)
         self.admissions = AdmissionWriter(cache, writer, self._auditor)
+        self.asks = AskWriter(cache, writer, self.admissions, recorder)
         self._backoffs: dict[str, Backoff] = {}
         self._codes_seen: set[str] = set()
         self._latest: tuple[Plan, Snapshot, dict[str, str]] | None = None
@@ -118,7 +120,7 @@ class PlanExecutor:
             assert self._latest is not None
             plan, snapshot, nominated = self._latest
             with self.guard.step("the report of nominated pods"):
-                self._report_nominated(nominated, snapshot)
+                self._report_nominated(nominated, plan, snapshot)
             by_workload = _pods_by_workload(snapshot)
             await self._report_holds(plan.holds, by_workload, _count_workloads(nominated, by_workload))
             await asyncio.sleep(REPORT_INTERVAL_SECONDS)
@@ -281,6 +283,7 @@ class PlanExecutor:
         stop = self.admissions.stop_action(evict, workload)
         if not to_evict and stop is None:
             return None
+        self.asks.record_eviction(evict, workload)
         count = self.admissions.eviction_record_action(evict, workload)
         record = eviction_record(evict, self._auditor.plan, [key for key, _ in to_evict], workload)
 
@@ -323,9 +326,12 @@ class PlanExecutor:
         for code in self._codes_seen:
             self._metrics.held.labels(code).set(codes.get(code, 0))
 
-    def _report_nominated(self, nominated: Mapping[str, str], snapshot: Snapshot) -> None:
+    def _report_nominated(self, nominated: Mapping[str, str], plan: Plan, snapshot: Snapshot) -> None:
+        asks = {key: ask for ask in plan.asks for key in (ask.workload, *ask.pods)}
+        after = {bind.pod: bind.after for bind in plan.binds if bind.after} if asks else {}
         for key, node in nominated.items():
-            message = waiting_for_victims_message(snapshot.nodes.size, node)
+            asked = [asks[victim] for victim in after.get(key, ()) if victim in asks]
+            message = waiting_for_victims_message(snapshot.nodes.size, node, max(asked, key=_deadline, default=None))
             self._enqueue_condition(key, WAITING_FOR_VICTIMS, message, node)
 
     def _enqueue_condition(self, key: str, reason: str, message: str, node: str | None = None) -> None:
@@ -347,6 +353,9 @@ class _LiveSink:
         self._executor, self._snapshot, self._stale_pods = executor, snapshot, stale_pods
         self.nominated: dict[str, str] = {}
         """Pod → node whose victims it waits for."""
+
+    def ask(self, asks: Sequence[Ask], withdrawals: Sequence[WithdrawAsk]) -> None:
+        self._executor.asks.execute(asks, withdrawals, self._snapshot)
 
     def evict(self, evicts: Sequence[Evict]) -> None:
         self._executor.evict(evicts, self._snapshot)
@@ -371,6 +380,10 @@ class _LiveSink:
 
     def hold(self, holds: Sequence[Hold]) -> None:
         """`run_reporter` reports them later."""
+
+
+def _deadline(ask: Ask) -> int:
+    return ask.until
 
 
 def _pods_by_workload(snapshot: Snapshot) -> dict[str, list[str]]:

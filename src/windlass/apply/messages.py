@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.decision import Ask
 from windlass.model.message_code import CODE_AT_END, shorten_message
+from windlass.model.times import format_timestamp
 from windlass.model.verdict import Verdict
 
 UNSCHEDULABLE = "Unschedulable"
@@ -64,9 +66,15 @@ def condition_message(verdict: Verdict) -> str:
     return shorten_message(f"{_sentence(verdict)} ({verdict.code})", MAX_MESSAGE_LENGTH)
 
 
-def waiting_for_victims_message(nodes: int, node: str) -> str:
-    """For a pod that has a node as soon as the pods preempted for it have ended."""
+def waiting_for_victims_message(nodes: int, node: str, ask: Ask | None = None) -> str:
+    """For a pod that has a node as soon as the pods preempted for it have ended; first, where there is an ask, they
+    may write a checkpoint. Names no work of other namespaces."""
     waits = f"waiting for preempted pods on {node} to terminate"
+    if ask is not None:
+        is_own = ask.for_workload.partition("/")[0] == ask.workload.partition("/")[0]
+        victim = ask.workload if is_own else f"preempted work on {node}"
+        until = format_timestamp(ask.until)
+        waits = f"waiting until {until} for {victim} to write a checkpoint, then for its pods to terminate"
     return f"0/{nodes} {NODES_AVAILABLE}: {waits} ({WAITING_FOR_PREEMPTION})"
 
 

@@ -33,7 +33,7 @@ SUSPEND_FIELDS: Mapping[str, tuple[str, ...]] = {
 }
 """Kind → the field that suspends it. Kinds without one (LeaderWorkerSet, plain pods) are held by scheduling gates."""
 ANNOTATED_KINDS = ("LeaderWorkerSet", "PodGroup")
-"""Kinds that only get an annotation with the number of their evictions."""
+"""Kinds that only get annotations: the number of their evictions, and asks."""
 
 
 def suspend_owner(resource: Resource, key: str, uid: str, suspended: bool) -> Request:
@@ -45,7 +45,8 @@ def suspend_owner(resource: Resource, key: str, uid: str, suspended: bool) -> Re
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 
 
-def annotate(resource: Resource, key: str, uid: str, annotations: Mapping[str, str]) -> Request:
+def annotate(resource: Resource, key: str, uid: str, annotations: Mapping[str, str | None]) -> Request:
+    """None removes an annotation."""
     body = {"metadata": {"uid": uid, "annotations": dict(annotations)}}
     return Request("PATCH", resource.path(key), body=body, content_type=MERGE_PATCH)
 

@@ -18,7 +18,7 @@ Rule = dict[str, Any]
 READS = ("list", "watch")
 
 WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("", "pods", ("patch",)),  # lifting gates of admitted pods
+    ("", "pods", ("patch",)),  # lifting gates of admitted pods; asks
     ("", "pods/binding", ("create",)),
     ("", "pods/status", ("patch",)),
     ("", "pods/eviction", ("create",)),

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Any
 
 from windlass.cli.output import plain_table, windlass_document
 from windlass.dump.configuration import Configuration, UsedConfiguration
-from windlass.model.decision import Admit, Bind, Decision, DeviceGrant, Evict, Hold, PodSetResize, Reserve, Resize
+from windlass.model.decision import (
+    Admit,
+    Ask,
+    Bind,
+    Decision,
+    DeviceGrant,
+    Evict,
+    Hold,
+    PodSetResize,
+    Reserve,
+    Resize,
+    WithdrawAsk,
+)
 from windlass.model.decision_document import MILLI_PER_GPU, decision_document
 from windlass.model.plan import Plan
 from windlass.model.times import format_timestamp
@@ -46,6 +58,7 @@ def summary(plan: Plan) -> str:
     counts = {
         "admitted": len(plan.admits),
         "bound": len(plan.binds),
+        "asked": len(plan.asks),
         "evicted": len(plan.evicts),
         "resized": len(plan.resizes),
         "held": len(plan.holds),
@@ -65,7 +78,23 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
         case Evict():
             for_workload = f" for {decision.for_workload}" if decision.for_workload else ""
             pods = _pods_text(len(decision.pods))
-            return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}{_lost_text(decision)}"
+            after = _after_text(decision.after)
+            return "evict", decision.workload, f"{pods}{for_workload}: {decision.reason}{_lost_text(decision)}{after}"
+        case Ask():
+            until = format_timestamp(decision.until)
+            refused = f"; {decision.refused_answer}" if decision.refused_answer else ""
+            pods = _pods_text(len(decision.pods))
+            return (
+                "ask",
+                decision.workload,
+                f"{pods} for a checkpoint until {until}, for {decision.for_workload}{refused}",
+            )
+        case WithdrawAsk():
+            return (
+                "withdraw ask",
+                decision.workload,
+                "it has left" if decision.has_left else "it is not needed any more",
+            )
         case Resize():
             parts = (f"{one.name} {_size_text(one)}" for one in decision.pod_sets)
             return "resize", decision.workload, "; ".join(parts)

@@ -38,6 +38,7 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _listed("Leads to", _consequences(diagnosis), width),
         _listed("Also true", also, width),
         _listed("When", outlook, width),
+        _listed("Moves", diagnosis.moves, width),
         _listed("Evidence", _additional_evidence(diagnosis), width),
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),

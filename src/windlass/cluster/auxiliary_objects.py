@@ -14,7 +14,7 @@ from windlass.cluster.delta import ClusterObject, Deleted
 from windlass.cluster.listers import Listers
 from windlass.cluster.resource_columns import ResourceColumns
 from windlass.cluster.workload_sync import GroupingSource, ObjectId, WorkloadSync
-from windlass.cluster.workloads import Grouping, declares_membership, declares_run_limit
+from windlass.cluster.workloads import Grouping, declares_attributes, declares_membership
 from windlass.model.codec import object_id
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.errors import InputError
@@ -122,7 +122,7 @@ class AuxiliaryObjects:
 
     def pod_added(self, key: str, pod: Pod) -> None:
         self.pod_changed(key)
-        if declares_membership(pod) or declares_run_limit(pod):
+        if declares_membership(pod) or declares_attributes(pod):
             self._declaring_pods.add(key)
         if not pod.metadata.uid:
             self._unsubmitted_pods.add(key)

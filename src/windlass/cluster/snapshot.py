@@ -55,3 +55,5 @@ class Snapshot(msgspec.Struct, frozen=True):
     """LocalQueue (`namespace/name`) → its run time history."""
     refusals: Refusals = NO_REFUSALS
     """What the API server has refused and would refuse again."""
+    any_asks: bool = True
+    """False: none of the workloads asks to be asked before it is preempted, and none is asked."""

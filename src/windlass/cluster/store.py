@@ -132,6 +132,7 @@ class Store:
             budgets=self._auxiliary.budgets(),
             run_times=self._auxiliary.run_times,
             refusals=self._refusals.active_at(now),
+            any_asks=grouping.any_asks,
         )
 
     def _broken_objects(self) -> dict[str, str]:

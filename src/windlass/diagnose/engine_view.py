@@ -14,7 +14,7 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.finding import Finding, Outlook
 from windlass.isolation import IsolatingEngine
 from windlass.model.configuration import Settings
-from windlass.model.decision import Hold
+from windlass.model.decision import Ask, Hold
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 from windlass.model.plan import Plan
@@ -135,6 +135,10 @@ class EngineView:
         return any(admit.workload in wanted for admit in self._plan.admits) or any(
             bind.pod in wanted for bind in self._plan.binds
         )
+
+    def asks_for(self, keys: Collection[str]) -> list[Ask]:
+        """What is asked to make room for one of them."""
+        return [ask for ask in self._plan.asks if ask.for_workload in keys]
 
     def outlook(self, hold: Hold) -> Outlook:
         verdict = hold.verdict

@@ -182,6 +182,10 @@ class Diagnosis(msgspec.Struct, frozen=True):
     next_commands: tuple[str, ...] = msgspec.field(default=(), name="nextCommands")
     """With low confidence: the commands whose output would settle the cause."""
 
+    moves: tuple[str, ...] = ()
+    """What the work is asked now, to make room for other work, and how its last move went: asked, answered, evicted,
+    bound, started."""
+
     @property
     def state(self) -> str:
         if self.code in ("NONE", "UNKNOWN"):

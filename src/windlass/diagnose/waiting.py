@@ -18,6 +18,7 @@ from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
+from windlass.diagnose.moves import making_room_finding
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
 from windlass.diagnose.resource_claims import claim_finding
@@ -88,7 +89,7 @@ class WaitingInquiry(WhatIf):
             self._deadlock(waiting),
             self._incomplete(),
             claim_finding(self.evidence, item, self.now),
-            self._making_room(item),
+            making_room_finding(self.evidence, item),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
@@ -165,19 +166,6 @@ class WaitingInquiry(WhatIf):
         if placed < len(pods):
             return self._not_all_fit(pods, placed)
         return self._if_overdue(self._behind_others(answer), waiting[0])
-
-    def _making_room(self, item: ClusterObject) -> Finding | None:
-        """A node is nominated for it, and victims on that node are still terminating."""
-        nominated = nested_string(item.data, "status", "nominatedNodeName")
-        terminating = [
-            pod.title
-            for pod in self.evidence.pods_on(nominated)
-            if nested_string(pod.data, "metadata", "deletionTimestamp")
-        ]
-        if not terminating:
-            return None
-        message = f"waiting for preempted pods on {nominated} to terminate: {', '.join(terminating[:3])}"
-        return Finding("WAITING_FOR_PREEMPTION", message)
 
     def _sibling(self, pods: list[Pod]) -> Answer | None:
         """A gang member outside the subject that no node takes, where the subject's own pods would fit."""

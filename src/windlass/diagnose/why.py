@@ -24,6 +24,7 @@ from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvid
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.moves import asked_finding, move_lines
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_nodes import with_operator_notes
 from windlass.diagnose.operator_reports import NEW_SECONDS, failure_conclusion, is_done, is_served, missing_pods
@@ -108,6 +109,7 @@ class Inquiry(WaitingInquiry):
             doubt=answer.doubt,
             changed_by=finding.changed_by or CHANGED_BY.get(finding.code, ""),
             next_commands=self._next_commands(finding) if confidence == "low" else (),
+            moves=move_lines(self.subject),
         )
 
     def _final_finding(self, answer: Answer) -> Finding:
@@ -225,6 +227,7 @@ class Inquiry(WaitingInquiry):
             lambda: gang.deadlock_finding(self.evidence, self.subject),
             lambda: quota_finding(self.evidence, self.subject),
             self.held_finding,
+            lambda: asked_finding(self.engine.asks_for(self._keys) if self.evidence.nodes else ()),
         )
         finding = next((found for stage in stages if (found := stage()) is not None), None)
         if finding is not None:

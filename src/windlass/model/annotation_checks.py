@@ -10,10 +10,13 @@ from collections.abc import Callable, Iterable, Mapping
 
 from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
+from windlass.model.leaving import ASK
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.windlass import (
+    CHECKPOINT_GRACE_ANNOTATION,
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
+    ON_PREEMPTION_ANNOTATION,
     PLACEMENT_ANNOTATION,
     RESTART_COST_ANNOTATION,
 )
@@ -65,6 +68,8 @@ _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
         lambda text: text in ("0", "0s") or _is_duration(text),
         "a duration such as 10m",
     ),
+    ON_PREEMPTION_ANNOTATION: ((ASK,).__contains__, ASK),
+    CHECKPOINT_GRACE_ANNOTATION: (_is_duration, "a duration such as 2m"),
     LAST_CHECKPOINT_ANNOTATION: (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",

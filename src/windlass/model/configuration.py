@@ -159,6 +159,10 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     """The lost run time of a victim is capped to this."""
     lost_work_caps: dict[str, str] = msgspec.field(default_factory=dict)
     """The same by ClusterQueue."""
+    ask_deadline: str = "1m"
+    """How long work that asks to be asked before it is preempted gets for a checkpoint, where it declares nothing."""
+    max_ask_deadline: str = "10m"
+    """The most that it gets, whatever it declares."""
     gang_grace: str = "5m"
     """How long a gang may stay below its minimum before it is stopped."""
     defrag: Defragmentation = Defragmentation()
@@ -191,6 +195,8 @@ class Settings(msgspec.Struct, frozen=True):
     lost_seconds_caps: dict[str, int] = msgspec.field(default_factory=dict)
     run_time_seconds: dict[str, int] = msgspec.field(default_factory=dict)
     run_time_percentile: int = 95
+    ask_seconds: int = 60
+    max_ask_seconds: int = 600
     gang_grace_seconds: int = 300
     defrag: Defragmentation = Defragmentation()
     backfill_depth: int = 32
@@ -261,6 +267,8 @@ def scheduler_settings(wire: SchedulerConfiguration) -> Settings:
         },
         run_time_seconds=_run_times(wire.backfill.run_times),
         run_time_percentile=wire.backfill.run_time_percentile,
+        ask_seconds=_seconds(wire.ask_deadline, "askDeadline"),
+        max_ask_seconds=_seconds(wire.max_ask_deadline, "maxAskDeadline"),
         gang_grace_seconds=_seconds(wire.gang_grace, "gangGrace"),
         defrag=wire.defrag,
         backfill_depth=wire.backfill.depth,

@@ -52,6 +52,8 @@ def _wire(settings: Settings) -> SchedulerConfiguration:
         restart_cost=format_duration(settings.restart_seconds),
         lost_work_cap=format_duration(settings.lost_seconds_cap),
         lost_work_caps=_durations(settings.lost_seconds_caps),
+        ask_deadline=format_duration(settings.ask_seconds),
+        max_ask_deadline=format_duration(settings.max_ask_seconds),
         gang_grace=format_duration(settings.gang_grace_seconds),
         defrag=settings.defrag,
         backfill=BackfillSettings(

@@ -78,6 +78,37 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     these spare: a lower bound, reached where the search was complete. 0: nothing is known."""
     message: str = ""
     """What its owner should know beyond the reason: why a lost member found no other place."""
+    after: tuple[str, ...] = ()
+    """Workloads that are asked for the same preemptor: it is evicted when they are, not before."""
+
+
+class Ask(msgspec.Struct, frozen=True, gc=False):
+    """Asks running pods of a workload to write a checkpoint, since they are to be evicted. Frees nothing.
+
+    A later decision evicts them: once they have answered, or at the deadline. The same ask is in every plan until then.
+    """
+
+    workload: str
+    pods: tuple[str, ...]
+    for_workload: str
+    reason: str
+    """Of the eviction that follows."""
+    id: str
+    asked_at: int
+    until: int
+    """The deadline, in seconds."""
+    refused_answer: str = ""
+    """Why an answer does not count."""
+
+
+class WithdrawAsk(msgspec.Struct, frozen=True, gc=False):
+    """Takes an ask back, from the workload and from these pods."""
+
+    workload: str
+    pods: tuple[str, ...]
+    id: str
+    has_left: bool = False
+    """It was evicted, so the ask is over; otherwise it is not needed any more."""
 
 
 class Hold(msgspec.Struct, frozen=True, gc=False):
@@ -118,4 +149,4 @@ class Resize(msgspec.Struct, frozen=True, gc=False):
     pod_sets: tuple[PodSetResize, ...]
 
 
-Decision = Admit | Bind | Evict | Resize | Reserve | Hold
+Decision = Admit | Bind | Ask | WithdrawAsk | Evict | Resize | Reserve | Hold

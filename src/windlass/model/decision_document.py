@@ -14,6 +14,7 @@ import msgspec
 from windlass.model.decision import (
     Admit,
     AdmittedPodSet,
+    Ask,
     Bind,
     Decision,
     DeviceGrant,
@@ -22,6 +23,7 @@ from windlass.model.decision import (
     PodSetResize,
     Reserve,
     Resize,
+    WithdrawAsk,
 )
 from windlass.model.errors import InputError
 from windlass.model.hold_document import hold_document, parse_hold
@@ -30,6 +32,7 @@ from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.model.workload import PodSetSize
 
 MILLI_PER_GPU = 1000
+_KINDS = ("withdrawAsk", "ask", "evict", "resize", "admit", "bind", "reserve", "hold")
 
 
 def decision_document(decision: Decision) -> dict[str, Any]:
@@ -70,6 +73,27 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "lostGpuSeconds": decision.lost_gpu_seconds,
                 "leastGpuSeconds": decision.least_gpu_seconds,
                 "message": decision.message,
+                **({"after": list(decision.after)} if decision.after else {}),
+            }
+        case Ask():
+            return {
+                "decision": "ask",
+                "workload": decision.workload,
+                "pods": list(decision.pods),
+                "for": decision.for_workload,
+                "reason": decision.reason,
+                "id": decision.id,
+                "asked": format_timestamp(decision.asked_at),
+                "until": format_timestamp(decision.until),
+                "refusedAnswer": decision.refused_answer,
+            }
+        case WithdrawAsk():
+            return {
+                "decision": "withdrawAsk",
+                "workload": decision.workload,
+                "pods": list(decision.pods),
+                "id": decision.id,
+                "hasLeft": decision.has_left,
             }
         case Resize():
             return {
@@ -92,7 +116,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
 
 def parse_plan(document: Mapping[str, Any]) -> Plan:
     """The plan that was written."""
-    kinds: dict[str, list[Any]] = {"evict": [], "resize": [], "admit": [], "bind": [], "reserve": [], "hold": []}
+    kinds: dict[str, list[Any]] = {kind: [] for kind in _KINDS}
     for decision in document["decisions"]:
         kinds[decision["decision"]].append(parse_decision(decision))
     return Plan(
@@ -102,6 +126,8 @@ def parse_plan(document: Mapping[str, Any]) -> Plan:
         evicts=tuple(kinds["evict"]),
         reserves=tuple(kinds["reserve"]),
         resizes=tuple(kinds["resize"]),
+        asks=tuple(kinds["ask"]),
+        withdrawals=tuple(kinds["withdrawAsk"]),
     )
 
 
@@ -115,7 +141,14 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
             lost = (document.get("lostGpuSeconds", 0), document.get("leastGpuSeconds", 0))
-            return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""))
+            after = tuple(document.get("after", ()))
+            return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""), after)
+        case {"decision": "ask", "workload": workload, "pods": pods, "reason": reason, "id": identity}:
+            asked, until = (parse_timestamp(document[name]) for name in ("asked", "until"))
+            refused = document["refusedAnswer"]
+            return Ask(workload, tuple(pods), document["for"], reason, identity, asked, until, refused)
+        case {"decision": "withdrawAsk", "workload": workload, "pods": pods, "id": identity, "hasLeft": has_left}:
+            return WithdrawAsk(workload, tuple(pods), identity, has_left)
         case {"decision": "resize", "workload": workload, "podSets": pod_sets}:
             return Resize(workload, tuple(map(_parse_resize, pod_sets)))
         case {"decision": "reserve", "workload": workload, "domain": domain, "until": until, "nodes": nodes}:

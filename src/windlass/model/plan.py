@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import msgspec
 
-from windlass.model.decision import Admit, Bind, Decision, Evict, Hold, Reserve, Resize
+from windlass.model.decision import Admit, Ask, Bind, Decision, Evict, Hold, Reserve, Resize, WithdrawAsk
 
 
 class Plan(msgspec.Struct, frozen=True):
@@ -22,10 +22,14 @@ class Plan(msgspec.Struct, frozen=True):
     evicts: tuple[Evict, ...] = ()
     reserves: tuple[Reserve, ...] = ()
     resizes: tuple[Resize, ...] = ()
+    asks: tuple[Ask, ...] = ()
+    withdrawals: tuple[WithdrawAsk, ...] = ()
 
     @property
     def decisions(self) -> Iterator[Decision]:
-        """In the order of execution: evictions, changed sizes, admissions, binds, reservations, holds."""
+        """In the order of execution: asks, evictions, changed sizes, admissions, binds, reservations, holds."""
+        yield from self.withdrawals
+        yield from self.asks
         yield from self.evicts
         yield from self.resizes
         yield from self.admits

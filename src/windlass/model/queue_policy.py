@@ -13,8 +13,10 @@ import msgspec
 
 from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
+from windlass.model.leaving import AskTerms
 from windlass.model.names.windlass import (
     ALLOW_NOT_PREEMPTABLE_ANNOTATION,
+    MAX_CHECKPOINT_GRACE_ANNOTATION,
     MAX_DURATION_ANNOTATION,
     MAX_JOB_GPUS_ANNOTATION,
     MAX_RESTART_COST_ANNOTATION,
@@ -30,6 +32,7 @@ class QueuePolicy(msgspec.Struct, frozen=True):
 
     allows_not_preemptable: bool = True
     max_restart_seconds: int | None = None
+    max_checkpoint_grace_seconds: int | None = None
     max_duration_seconds: int | None = None
     max_job_gpus: int | None = None
     max_user_gpus: int | None = None
@@ -47,6 +50,13 @@ class QueuePolicy(msgspec.Struct, frozen=True):
             return declared
         return min(declared, self.max_restart_seconds)
 
+    def ask_terms(self, terms: AskTerms | None) -> AskTerms | None:
+        """The terms on which its work is asked before it is preempted; None: it is not asked."""
+        if terms is None or self.max_checkpoint_grace_seconds is None:
+            return terms
+        most = self.max_checkpoint_grace_seconds
+        return AskTerms(terms.declared_seconds, most) if most else None
+
     def run_seconds(self, limit: int | None, *, is_enforced: bool) -> int | None:
         """As much of a run limit as counts; one that a controller enforces is not the tenant's word."""
         if limit is None or self.max_duration_seconds is None or is_enforced:
@@ -60,6 +70,7 @@ def read_queue_policy(annotations: Mapping[str, str]) -> tuple[QueuePolicy, str]
         return QueuePolicy(
             allows_not_preemptable=_flag(annotations, ALLOW_NOT_PREEMPTABLE_ANNOTATION),
             max_restart_seconds=_seconds(annotations, MAX_RESTART_COST_ANNOTATION),
+            max_checkpoint_grace_seconds=_seconds(annotations, MAX_CHECKPOINT_GRACE_ANNOTATION),
             max_duration_seconds=_seconds(annotations, MAX_DURATION_ANNOTATION),
             max_job_gpus=_number(annotations, MAX_JOB_GPUS_ANNOTATION),
             max_user_gpus=_number(annotations, MAX_USER_GPUS_ANNOTATION),

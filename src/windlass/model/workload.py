@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.leaving import AskTerms
 from windlass.model.pod import STUCK_AFTER_SECONDS, Pod
 
 
@@ -150,6 +151,10 @@ class Workload(msgspec.Struct, frozen=True):
     """Last checkpoint, in seconds; 0 where unknown."""
     restart_seconds: int | None = None
     """Declared time lost by a restart; None if not declared."""
+    ask_terms: AskTerms | None = None
+    """It is asked for a checkpoint before it is preempted, on these terms; None: it is not asked."""
+    is_asked: bool = False
+    """An ask is written on it or on one of its pods."""
     evictable: bool = True
     may_borrow: bool = True
     """False: only its queue's own quota is for it (KAI's work that is not preemptible)."""

@@ -56,7 +56,9 @@ def _eviction_cost(running: AdmittedWorkload, config: QueueConfig, now: int) -> 
     if not running.pod_count:
         return 0, 0  # it has no pods yet
     since = workload.checkpoint_at or workload.started_at or running.reserved_at
-    seconds = config.seconds_lost(now - since, workload.restart_seconds, running.node.name)
+    # What is asked stays the victim, whatever becomes cheaper meanwhile: an ask costs a checkpoint.
+    elapsed = 0 if workload.is_asked else now - since
+    seconds = config.seconds_lost(elapsed, workload.restart_seconds, running.node.name)
     gpus = sum(amount for (_, resource), amount in running.usage.items() if resource == GPU_RESOURCE)
     if gpus:
         return gpus * seconds, 0

@@ -24,6 +24,7 @@ class ShadowSink:
         self._holds: dict[str, str] = {}
         """Workload → code of the cause."""
         self._evicts: set[Evict] = set()
+        self._asks: set[str] = set()
         self.matched = self.mismatched = 0
         """Pods that another scheduler bound to the node of our decision, and to another node."""
 
@@ -37,6 +38,10 @@ class ShadowSink:
         for workload, code in holds.items():
             if self._holds.get(workload) != code:
                 log.info("shadow: would hold %s (%s)", workload, code)
+        for ask in plan.asks:
+            if ask.id not in self._asks:
+                log.info("shadow: would ask %s for a checkpoint until %d", ask.workload, ask.until)
+        self._asks = {ask.id for ask in plan.asks}
         for evict in plan.evicts:
             if evict not in self._evicts:
                 log.info("shadow: would evict %s for %s (%s)", evict.workload, evict.for_workload, evict.reason)

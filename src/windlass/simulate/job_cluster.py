@@ -16,7 +16,7 @@ import msgspec
 from windlass.cluster.delta import Assume, Deleted, Put
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.store import Store
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
+from windlass.model.decision import Admit, Ask, Bind, Evict, Hold, Reserve, Resize, WithdrawAsk
 from windlass.model.pod import Pod
 from windlass.simulate.clock import VIRTUAL_EPOCH
 from windlass.simulate.timeline import Timeline
@@ -124,6 +124,9 @@ class JobCluster(ABC, Generic[Job]):
 
     def finish_cycle(self) -> bool:
         return not (self._has_evicted and self.waiting)
+
+    def ask(self, asks: Sequence[Ask], withdrawals: Sequence[WithdrawAsk]) -> None:
+        raise AssertionError("jobs of a trace don't ask to be asked")
 
     def evict(self, evicts: Sequence[Evict]) -> None:
         self._has_evicted = bool(evicts)

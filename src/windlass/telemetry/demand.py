@@ -186,7 +186,7 @@ class _HoldReader:
 def _lost(plan: Plan, snapshot: Snapshot, holders: HolderIndex) -> dict[str, int]:
     workloads = {workload.key: workload for workload in snapshot.workloads}
     lost: Counter[str] = Counter()
-    for evict in plan.evicts:
+    for evict in (evict for evict in plan.evicts if not evict.after):
         workload = workloads.get(evict.workload)
         lost[holders.of_workload(workload).queue if workload is not None else NO_QUEUE] += evict.lost_gpu_seconds
     return {queue: seconds for queue, seconds in lost.items() if seconds}

@@ -11,15 +11,15 @@ from __future__ import annotations
 
 from windlass.cluster.workloads.grouping_inputs import GroupingInputs, grouping_inputs
 from windlass.cluster.workloads.units import declares_membership
-from windlass.cluster.workloads.workload_attributes import declares_run_limit
+from windlass.cluster.workloads.workload_attributes import declares_attributes
 from windlass.cluster.workloads.workload_index import Grouping, WorkloadIndex, group_workloads
 
 __all__ = [
     "Grouping",
     "GroupingInputs",
     "WorkloadIndex",
+    "declares_attributes",
     "declares_membership",
-    "declares_run_limit",
     "group_workloads",
     "grouping_inputs",
 ]

@@ -19,11 +19,13 @@ from windlass.cluster.workloads.pod_sets import template_of, with_pods
 from windlass.cluster.workloads.units import Unit
 from windlass.cluster.workloads.workload_attributes import (
     WorkloadIdentity,
+    ask_terms_of,
     checkpoint_of,
     declared_restart_cost,
     enforced_limit,
     evictions_of,
     execution_limit,
+    is_asked,
     is_evictable,
     is_nominated,
     is_preemptible,
@@ -176,6 +178,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         started_at=base.started_at or _first_start(members),
         checkpoint_at=checkpoint,
         restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
+        ask_terms=policy.ask_terms(ask_terms_of(annotated)),
+        is_asked=is_asked(annotated),
         evictable=base.evictable and (is_evictable(annotated) or not policy.allows_not_preemptable),
         user=user_of(annotated),
     )
@@ -287,6 +291,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
         restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
+        ask_terms=policy.ask_terms(ask_terms_of(annotated)),
+        is_asked=is_asked(annotated),
         evictable=preemptible and (is_evictable(annotated) or not policy.allows_not_preemptable),
         user=user_of(annotated) if queue else "",
         may_borrow=preemptible,

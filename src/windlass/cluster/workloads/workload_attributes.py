@@ -11,12 +11,16 @@ import msgspec
 
 from windlass.cluster.workloads.ancestors import OwnerKey, ancestors
 from windlass.model.errors import InputError
+from windlass.model.leaving import ASK, AskTerms
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kai import KAI_PREEMPTIBILITY_LABEL, NON_PREEMPTIBLE_PRIORITY
 from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.names.windlass import (
+    ASK_ANNOTATION,
+    CHECKPOINT_GRACE_ANNOTATION,
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
+    ON_PREEMPTION_ANNOTATION,
     RESTART_COST_ANNOTATION,
     STOPPED_AT_DURATION_ANNOTATION,
     USER_LABEL,
@@ -114,6 +118,11 @@ def declares_run_limit(pod: Pod) -> bool:
     )
 
 
+def declares_attributes(pod: Pod) -> bool:
+    """Whether the pod itself says what makes it a workload even where it is in no group and no queue."""
+    return declares_run_limit(pod) or asks_to_be_asked(pod.metadata)
+
+
 def enforced_limit(identity: WorkloadIdentity, sets: Sequence[PodSet], deadline: int | None) -> int | None:
     """The shortest limit at which a controller stops the workload; what is declared, Windlass enforces itself."""
     limits = [deadline] if deadline is not None else []
@@ -143,6 +152,23 @@ def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
         _duration(meta, RESTART_COST_ANNOTATION) for meta in metadata if RESTART_COST_ANNOTATION in meta.annotations
     ]
     return max((seconds for seconds in declared if seconds is not None), default=None) if declared else None
+
+
+def ask_terms_of(metadata: Iterable[ObjectMeta]) -> AskTerms | None:
+    """On what terms the work is asked before it is preempted, by the object or one of its pods; None: it is not."""
+    metadata = list(metadata)
+    if not any(asks_to_be_asked(meta) for meta in metadata):
+        return None
+    graces = [_duration(meta, CHECKPOINT_GRACE_ANNOTATION) for meta in metadata]
+    return AskTerms(max((grace for grace in graces if grace), default=None))
+
+
+def asks_to_be_asked(metadata: ObjectMeta) -> bool:
+    return metadata.annotations.get(ON_PREEMPTION_ANNOTATION) == ASK
+
+
+def is_asked(metadata: Iterable[ObjectMeta]) -> bool:
+    return any(ASK_ANNOTATION in meta.annotations for meta in metadata)
 
 
 def evictions_of(metadata: Iterable[ObjectMeta]) -> int:
@@ -189,8 +215,8 @@ def is_preemptible(identity: WorkloadIdentity, pods: Sequence[Pod], queue: str, 
 
 
 def declares_eviction_cost(metadata: ObjectMeta) -> bool:
-    """Whether the object says that its pods are not preemptable, or what preempting them loses."""
-    costs = (LAST_CHECKPOINT_ANNOTATION, RESTART_COST_ANNOTATION)
+    """Whether the object says that its pods are not preemptable, or what preempting them loses or needs."""
+    costs = (LAST_CHECKPOINT_ANNOTATION, RESTART_COST_ANNOTATION, ON_PREEMPTION_ANNOTATION)
     return not is_evictable((metadata,)) or any(name in metadata.annotations for name in costs)
 
 

@@ -51,6 +51,8 @@ class Grouping(msgspec.Struct, frozen=True):
     """The oldest first."""
     notes: tuple[str, ...] = ()
     """For the user: pods that could not be grouped."""
+    any_asks: bool = False
+    """Whether any of them asks to be asked before it is preempted, or is asked."""
 
 
 class WorkloadIndex:
@@ -95,6 +97,7 @@ class WorkloadIndex:
         self._sorted: list[Workload] = []
         self._units_dated_now: set[UnitKey] = set()
         """Units without a creation time, which count as created at `now`."""
+        self._units_with_asks: set[UnitKey] = set()
         self._dirty: dict[Dependent, None] = {}
         self._templates: list[Pod] = []
         self._broken: dict[Dependent, tuple[UnitKey, Exception]] = {}
@@ -207,7 +210,8 @@ class WorkloadIndex:
             self._sorted = [workload for _, workload in entries]
         unique = with_unique_keys(self._sorted, self._sort_keys) if self._shared_names else self._sorted
         workloads = hold_over_resource_quota(unique, self._quotas)
-        return Grouping(workloads, tuple(unknown_owner_notes(self._pods_by_unknown_owner)))
+        notes = tuple(unknown_owner_notes(self._pods_by_unknown_owner))
+        return Grouping(workloads, notes, any_asks=bool(self._units_with_asks))
 
     def pop_new_templates(self) -> list[Pod]:
         """Templates of pods that don't exist yet, of workloads built since the last call."""
@@ -310,6 +314,7 @@ class WorkloadIndex:
                 position = bisect_left(self._sort_keys, sort_key)
                 del self._sort_keys[position], self._sorted[position]
         self._units_dated_now.discard(unit)
+        self._units_with_asks.discard(unit)
         members = self._members.get(unit, ())
         before = next((workload for sort_key, workload in self._entries[unit] if not sort_key[-1]), None)
         if not members and not self._object_count.get(unit):
@@ -325,6 +330,8 @@ class WorkloadIndex:
         for sort_key, workload in self._entries[unit]:
             if self._inputs.now in (workload.created, workload.queued_at):
                 self._units_dated_now.add(unit)
+            if workload.is_asked or workload.ask_terms is not None:
+                self._units_with_asks.add(unit)
             self._templates += [pod_set.template for pod_set in workload.pod_sets if not pod_set.pod_keys]
             if is_incremental:
                 position = bisect_left(self._sort_keys, sort_key)

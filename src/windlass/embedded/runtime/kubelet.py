@@ -41,7 +41,8 @@ from windlass.embedded.runtime.kubelet_admission import (
 from windlass.embedded.runtime.pod_addresses import PodAddresses
 from windlass.embedded.runtime.pod_status import pod_status
 from windlass.embedded.runtime.pod_worker import PodWorker
-from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION
+from windlass.embedded.runtime.simulated_answer import answer_due_at, answer_text
+from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, ASK_ANSWER_ANNOTATION, DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 
@@ -108,7 +109,14 @@ class Kubelet:
                 return None
         requeue_at = worker.sync(pod, now)
         self._write_status(key, worker, pod, now)
-        return requeue_at
+        answer_at = answer_due_at(pod)
+        if answer_at is None:
+            return requeue_at
+        if answer_at <= now:
+            answer = {"uid": uid_of(pod), "annotations": {ASK_ANSWER_ANNOTATION: answer_text(pod, now)}}
+            self._client.patch("pods", *split_key(key), {"metadata": answer})
+            return requeue_at
+        return answer_at if requeue_at is None else min(requeue_at, answer_at)
 
     def pod_keys_on_node(self, node: str) -> list[str]:
         """Keys of the pods that run there, or were bound to it while it was down."""

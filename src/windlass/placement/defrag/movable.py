@@ -154,7 +154,8 @@ class _Finder:
         pods, costs = self._snapshot.pods, self._costs
         checkpoint = workload.checkpoint_at if workload is not None else 0
         since = max(checkpoint, _started_at(pods.objects[row]))
-        seconds = self._lost_seconds(costs.now - since, workload)
+        elapsed = 0 if workload is not None and workload.is_asked else costs.now - since
+        seconds = self._lost_seconds(elapsed, workload)
         return held_gpu_milli(self._snapshot.shapes[int(pods.shape[row])], pods.grants[row]) * seconds
 
     def _gang_loss_of(self, workload: Workload | None) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
-from windlass.cluster.workloads.workload_attributes import declared_restart_cost, is_evictable
+from windlass.cluster.workloads.workload_attributes import declared_restart_cost, is_asked, is_evictable
 from windlass.model.names.kubernetes import MIRROR_ANNOTATION
 from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
 from windlass.model.pod import Pod
@@ -153,6 +153,8 @@ class _Finder:
             started_at=start_time(pod),
             checkpoint_at=workload.checkpoint_at if workload is not None else 0,
             restart_seconds=workload.restart_seconds if workload is not None else declared_restart_cost([pod.metadata]),
+            ask_terms=workload.ask_terms if workload is not None else None,
+            is_asked=is_asked([pod.metadata]),
             evictable=workload is None or workload.evictable,
         )
         for unit in self._unit(single.key, [row], single):
@@ -241,7 +243,9 @@ class _Finder:
         admission = workload.admission if workload is not None else None
         queue = admission.cluster_queue if admission is not None else ""
         declared = workload.restart_seconds if workload is not None else declared_restart_cost([pod.metadata])
-        return self._config.seconds_lost(self._now - since, declared, queue)
+        # What is asked stays the victim, whatever becomes cheaper meanwhile: an ask costs a checkpoint.
+        elapsed = 0 if workload is not None and workload.is_asked else self._now - since
+        return self._config.seconds_lost(elapsed, declared, queue)
 
     def _largest_share(self, requests: Iterable[tuple[str, int]]) -> int:
         columns = self._snapshot.resources

@@ -17,7 +17,7 @@ import msgspec
 from windlass.apply.decision_sink import reserved_nodes
 from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.workload_attributes import REQUEUED_AT
-from windlass.model.decision import Admit, Bind, Evict, Hold, Reserve, Resize
+from windlass.model.decision import Admit, Ask, Bind, Evict, Hold, Reserve, Resize, WithdrawAsk
 from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import WORKLOAD_ANNOTATION
 from windlass.model.names.windlass import DEVICES_ANNOTATION, STOPPED_AT_DURATION_ANNOTATION
@@ -26,7 +26,8 @@ from windlass.model.unstructured import Unstructured
 from windlass.model.workload import Workload
 from windlass.placement.stop_conditions import DURATION_EXCEEDED
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
-from windlass.simulate.clock import virtual_timestamp
+from windlass.simulate.clock import VIRTUAL_EPOCH, virtual_timestamp
+from windlass.simulate.scenario.asks import PER_RUN, SimulatedAsks
 from windlass.simulate.scenario.member_pods import PodSetTemplate, member_pod, pod_templates_of, running_pod
 from windlass.simulate.scenario.messages import format_admit, format_bind, format_evict
 from windlass.simulate.scenario.object_changes import (
@@ -79,6 +80,7 @@ class ScenarioExecutor:
         """Since the last check of expectations; `player` clears it."""
         self._parallelism: dict[str, int] = {}
         """Job that was admitted with fewer pods → its original parallelism."""
+        self.asks = SimulatedAsks(cluster)
         self._pod_numbers: Counter[tuple[object, ...]] = Counter()
 
     # Called by the driver
@@ -89,6 +91,13 @@ class ScenarioExecutor:
 
     def on_decided(self, snapshot: Snapshot) -> None:
         self._cluster.on_decided(snapshot)
+
+    def ask(self, asks: Sequence[Ask], withdrawals: Sequence[WithdrawAsk]) -> None:
+        workloads = {workload.key: workload for workload in self._cluster.grouping(self._now)[1].workloads}
+        written = list(self.asks.write(asks, workloads, self._now))
+        self._events += [*written, *self.asks.withdraw(withdrawals, workloads, self._now)]
+        for ask in asks if written else ():
+            self._timeline.push(ask.until - VIRTUAL_EPOCH, None, BEFORE_ENDS)
 
     def evict(self, evicts: Sequence[Evict]) -> None:
         self._system, grouping = self._cluster.grouping(self._now)
@@ -301,7 +310,8 @@ class ScenarioExecutor:
         recreated["spec"].pop("nodeName", None)
         for field in ("uid", "creationTimestamp", "deletionTimestamp"):
             recreated["metadata"].pop(field, None)
-        recreated["metadata"].get("annotations", {}).pop(DEVICES_ANNOTATION, None)
+        for name in (DEVICES_ANNOTATION, *PER_RUN):
+            recreated["metadata"].get("annotations", {}).pop(name, None)
         self._cluster.create(recreated, now)
 
     def finish_workload(self, workload: Workload, now: int) -> None:

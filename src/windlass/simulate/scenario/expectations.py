@@ -16,6 +16,7 @@ from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.names.windlass import DEVICES_ANNOTATION
 from windlass.model.quota import MILLI_PER_GPU, quota_requests
 from windlass.model.workload import Workload
+from windlass.simulate.scenario.asks import SimulatedAsks
 from windlass.simulate.scenario.cluster_shorthand import level_label
 from windlass.simulate.scenario.messages import format_evict, format_hold, format_nodes
 from windlass.simulate.scenario.outcome import Check
@@ -33,6 +34,7 @@ class ObservedState(msgspec.Struct, frozen=True):
     evictions: Sequence[Evict]
     finished: frozenset[str]
     notes: Sequence[str]
+    asks: SimulatedAsks
 
     def pods_by_node(self, workload: Workload) -> Counter[str]:
         """Node → number of the workload's pods on it."""
@@ -90,6 +92,11 @@ def check_expectations(expect: Expect, state: ObservedState) -> Iterator[Check]:
     for check in evicted:
         yield _check_evicted(check, state)
     yield from _check_no_other_evictions(evicted, state)
+    if expect.asked is not None:
+        asked = sorted(key for key, workload in state.workloads.items() if state.asks.is_asked(workload))
+        expected = sorted(map(namespaced_name, expect.asked))
+        named = ", ".join(expect.asked) or "nothing"
+        yield _check(state, f"{named} is asked for a checkpoint", asked == expected, ", ".join(asked) or "nothing is")
     for name in expect.finished:
         key = namespaced_name(name)
         yield _check(state, f"{name} has ended", key in state.finished, state.describe(key))

@@ -168,6 +168,8 @@ class _Play:
             self._log(Event(now, "cordon" if cordoned else "uncordon", name))
         for name in moment.checkpoint:
             self._checkpoint(namespaced_name(name), now)
+        for name in moment.answer:
+            self._log(self._executor.asks.answer(self._workload(name, now), now))
         for queue, amounts in moment.quota.items():
             self._set_quota(queue, {resource_name(name): raw for name, raw in amounts.items()}, now)
         for change in moment.change:
@@ -299,6 +301,7 @@ class _Play:
             tuple(self._executor.evictions),
             frozenset(self._finished),
             self._cluster.notes,
+            self._executor.asks,
         )
 
     def _check_moment(self, step: ResolvedMoment) -> None:
@@ -312,7 +315,7 @@ class _Play:
         expectation = f"nothing changes in {rounds} further rounds"
         for later in range(now + 1, now + rounds + 1):
             plan = self._driver.decide(later)
-            changes: list[object] = [*plan.evicts]
+            changes: list[object] = [evict for evict in plan.evicts if not evict.after]
             changes += [admit for admit in plan.admits if not admit.after]
             changes += [bind for bind in plan.binds if not bind.after]
             if changes:

@@ -192,6 +192,8 @@ class Expect(StrictStruct, frozen=True):
     held: tuple[str | HeldCheck, ...] = ()
     evicted: tuple[str | EvictedCheck, ...] = ()
     """Exactly these workloads were evicted since the last `expect`; by default none."""
+    asked: tuple[str, ...] | None = None
+    """Exactly these workloads are asked for a checkpoint at the moment; not checked where nothing is given."""
     finished: tuple[str, ...] = ()
     gone: tuple[str, ...] = ()
     """Workloads that don't exist and won't come back."""
@@ -225,6 +227,8 @@ class Moment(StrictStruct, frozen=True):
     uncordon: tuple[str, ...] = ()
     checkpoint: tuple[str, ...] = ()
     """Workloads that write a checkpoint now."""
+    answer: tuple[str, ...] = ()
+    """Workloads that have been asked, and answer with a checkpoint of now."""
     quota: dict[str, dict[str, RawQuantity]] = {}
     """ClusterQueue with one flavor → its new nominal quota."""
     change: tuple[Change, ...] = ()
