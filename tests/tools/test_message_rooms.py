@@ -49,6 +49,8 @@ def python_texts(node: ast.AST) -> Iterator[str]:
             return
         case ast.Call(func=ast.Attribute(attr=name)) if name in LOG_METHODS:
             return
+        case ast.Call(func=ast.Name(id="_verb" | "_pause")):  # commands that differ in a word; the text is their help
+            return
         case ast.FunctionDef() | ast.AsyncFunctionDef():
             node.decorator_list = []
     for child in ast.iter_child_nodes(node):
