@@ -60,6 +60,8 @@ def test_a_program_is_known_by_its_name_and_not_by_what_it_was_told(tmp_path: Pa
     teller = subprocess.Popen(["nvidia-fake-mps-control", "1000"], executable="/bin/sleep")
     daemon = subprocess.Popen([str(program), "1000"])
     try:
+        until(lambda: (Path("/proc") / str(daemon.pid) / "comm").read_text() == "nvidia-fake-mps\n", what="it runs")
+        until(lambda: (Path("/proc") / str(daemon.pid) / "cmdline").read_text() != "", what="it has its words")
         assert running_programs("nvidia-fake-mps") == [daemon.pid]
     finally:
         for process in (teller, daemon):

@@ -114,7 +114,7 @@ class TestBodies:
 class TestFairness:
     def test_an_account_that_is_overdrawn_refuses_large_requests_until_it_has_refilled(self) -> None:
         now = 100.0
-        meter = WorkMeter(lambda: now)
+        meter = WorkMeter(lambda: now, lambda: now)
         with meter.measure("a", is_large=True):
             now += CAPACITY_SECONDS + 1
         with pytest.raises(ApiError) as caught, meter.measure("a", is_large=True):
@@ -124,6 +124,14 @@ class TestFairness:
         with meter.measure("a", is_large=False), meter.measure("b", is_large=True):
             pass
         now += 1 / REFILL
+        with meter.measure("a", is_large=True):
+            pass
+
+    def test_a_request_that_waits_for_the_processor_draws_nothing(self) -> None:
+        now = 100.0
+        meter = WorkMeter(lambda: now, lambda: 0.0)
+        with meter.measure("a", is_large=True):
+            now += CAPACITY_SECONDS + 1
         with meter.measure("a", is_large=True):
             pass
 

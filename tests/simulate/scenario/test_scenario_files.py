@@ -44,6 +44,10 @@ WRONG = {
         "timeline:\n- at: 5m\n- at: 1m\n",
         "story.yaml:12:7: timeline[1].at: is before the moment above it",
     ),
+    "more rounds than anybody waits for": (
+        "timeline:\n- at: 0s\n  expect: {rest: 18446744073709551616}\n",
+        "story.yaml:12:18: timeline[0].expect.rest: 18446744073709551616 is not a number of rounds from 0 to 1000",
+    ),
     "nothing happens": ("timeline: []\n", "timeline: nothing happens"),
     "two kinds of work": (
         "timeline:\n- at: 0s\n  submit: [{job: a, pod: b}]\n",

@@ -1,8 +1,9 @@
 """Fairness between users: large requests of one may not take the loop from the others.
 
 A write or a list runs between two turns of the loop, and everybody waits for it. Each user has an account of seconds
-that refills slowly; requests that take long draw from it. While it is overdrawn, large requests of that user get 429
-with a Retry-After, and small ones are served. `read_handlers` and `write_handlers` ask.
+that refills slowly; requests that take long draw from it: processor time, so that nobody pays for a busy machine. While
+it is overdrawn, large requests of that user get 429 with a Retry-After, and small ones are served. `read_handlers` and
+`write_handlers` ask.
 """
 
 from __future__ import annotations
@@ -25,8 +26,12 @@ MAX_USERS = 1000
 
 
 class WorkMeter:
-    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, clock: Callable[[], float] = time.monotonic, worked: Callable[[], float] = time.thread_time
+    ) -> None:
+        """`clock` says how much an account has refilled, `worked` how long a request takes."""
         self._clock = clock
+        self._worked = worked
         self._accounts: dict[str, tuple[float, float]] = {}
         """User → (balance, as of when)."""
 
@@ -38,13 +43,13 @@ class WorkMeter:
             wait = max(1, round(-balance / REFILL))
             message = f"large requests of {user} have used too much of the server's time; retry in {wait} s"
             raise ApiError.too_many_requests(message, retry=wait)
-        started = self._clock()
+        started = self._worked()
         try:
             yield
         finally:
-            ended = self._clock()
-            if ended - started > FREE_SECONDS:
-                self._accounts[user] = balance - (ended - started), ended
+            taken = self._worked() - started
+            if taken > FREE_SECONDS:
+                self._accounts[user] = balance - taken, self._clock()
 
     def _balance(self, user: str) -> float:
         balance, since = self._accounts.get(user, (CAPACITY_SECONDS, 0.0))

@@ -31,7 +31,7 @@ from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.scenario.cluster_shorthand import cluster_objects, fleet_nodes
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
-from windlass.simulate.scenario.spec import Moment, ResolvedMoment, Scenario, ScenarioFile, ShortWorkload
+from windlass.simulate.scenario.spec import MAX_REST, Moment, ResolvedMoment, Scenario, ScenarioFile, ShortWorkload
 from windlass.simulate.scenario.workload_shorthand import workload_objects
 
 SUFFIXES = (".yaml", ".yml")
@@ -190,6 +190,9 @@ def _steps(timeline: tuple[Moment, ...]) -> Iterator[ResolvedMoment]:
         if at < before:
             raise InputError("is before the moment above it", path=f"{path}.at", remedy="put them in order")
         before = at
+        rest = moment.expect.rest if moment.expect else 0
+        if not 0 <= rest <= MAX_REST:
+            raise InputError(f"{rest} is not a number of rounds from 0 to {MAX_REST}", path=f"{path}.expect.rest")
         submitted: list[Unstructured] = []
         for number, entry in enumerate(moment.submit):
             submitted += _submitted_objects(entry, f"{path}.submit[{number}]")

@@ -16,6 +16,8 @@ from windlass.model.meta import ObjectMeta
 from windlass.model.pod import RawQuantity, Toleration
 from windlass.model.unstructured import Unstructured
 
+MAX_REST = 1000
+"""Rounds that an expectation may ask for."""
 NodePlacement = tuple[str, ...] | dict[str, int]
 """Nodes, one pod each, or node → pods."""
 
