@@ -204,3 +204,17 @@ spec:
 """
     assert [finding.line for finding in of(checked(text), "restartable-when-preemptible")] == [6]
     assert not of(checked(text.replace(": spot", ": on-demand")), "restartable-when-preemptible")
+
+
+def test_a_size_that_is_no_text_is_a_finding_and_no_crash() -> None:
+    size = "kueue.x-k8s.io/pod-group-total-count"
+    pods = [
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": name, "labels": {"kueue.x-k8s.io/pod-group-name": "g"}, "annotations": {size: value}},
+            "spec": {"containers": [{"name": "main", "image": "i"}]},
+        }
+        for name, value in (("a", "2"), ("b", {"count": 2}))
+    ]
+    assert of(checked(yaml.safe_dump_all(pods)), "gang-complete")

@@ -77,7 +77,8 @@ def refusals(*kinds: type[Exception]) -> Iterator[None]:
     try:
         yield
     except kinds as error:
-        if isinstance(error, ApiError | AnsweredError) and error.code >= 500:
+        is_answer = isinstance(error, ApiError | AnsweredError)
+        if is_answer and error.code >= 500 and error.code != 504:  # Kubernetes' answer to versions that are to come
             raise
 
 

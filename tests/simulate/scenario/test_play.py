@@ -315,3 +315,13 @@ def test_trace_reads_in_order(tmp_path: Path) -> None:
     assert "✗ low runs" in text
     assert "seen instead: held, KUEUE_QUOTA_INSUFFICIENT" in text
     assert lines[-1].startswith("FAIL  0 of 2 expectations hold")
+
+
+def test_a_pod_without_a_spec_asks_for_nothing_and_runs(tmp_path: Path) -> None:
+    timeline = """
+    timeline:
+    - at: 0s
+      submit: [{apiVersion: v1, kind: Pod, metadata: {name: bare}}]
+      expect: {running: [bare]}
+"""
+    assert not failures(played(tmp_path, timeline))

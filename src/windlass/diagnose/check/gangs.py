@@ -120,7 +120,10 @@ def _announced_members(
 
 
 def _member(manifest: Manifest, view: PodView) -> GroupMember:
-    labels, annotations = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
+    metadata = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
+    labels, annotations = (  # a value that is no text is another rule's finding
+        {name: value for name, value in part.items() if isinstance(value, str)} for part in metadata
+    )
     place = f" ({view.path})" if view.path else ""
     return GroupMember(f"{manifest.namespace}/{manifest.name}{place}", labels, annotations)
 

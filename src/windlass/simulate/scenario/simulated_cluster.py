@@ -121,7 +121,7 @@ class SimulatedCluster:
         return key[2] if kind in CLUSTER_SCOPED_KINDS else f"{key[1]}/{key[2]}"
 
     def _fill_priority(self, pod: Unstructured) -> None:
-        spec = pod["spec"]
+        spec = pod.setdefault("spec", {})
         name = spec.get("priorityClassName", "")
         classes = {obj["metadata"]["name"]: obj for obj in self.list_kind("PriorityClass")}
         default = next((obj for obj in classes.values() if obj.get("globalDefault")), None)
