@@ -40,7 +40,7 @@ def prerequisite_pieces(piece: str) -> list[str]:
 
 
 def is_extra_member(piece: Workload) -> bool:
-    """Whether it is a member above the minimum of a gang, which comes after everything else and makes no room for itself.
+    """Whether it is above the minimum of a gang, so that it comes after everything else and makes no room for itself.
 
     Not a pod that the controller of an owner that is no gang has yet to create: it will be a single pod.
     """

@@ -103,7 +103,7 @@ class CheckContext:
 
     @cached_property
     def engine_starts(self) -> dict[str, tuple[int, int]]:
-        """`namespace/name` → how many pods the engine would start if the manifests were submitted now, and of how many."""
+        """`namespace/name` → how many pods the engine would start, and of how many."""
         bound = {bind.pod: (1, 1) for bind in self._plan.binds}
         return bound | {
             admit.workload: (
