@@ -297,7 +297,8 @@ def test_a_manifest_without_any_cluster_is_planned_alone_and_says_so(shell: Shel
     manifest.write_text(POD)
     assert shell("-f", manifest) == 0
     assert [type(obj) for obj in shell.engine.objects] == [Pod]
-    assert "no cluster: only the objects of the files are planned" in shell.err
+    assert "no cluster, so only the objects of the files are planned: KUBECONFIG: " in shell.err
+    assert f"{tmp_path / 'no-kubeconfig'} does not exist" in shell.err
 
 
 @pytest.mark.parametrize(

@@ -119,20 +119,22 @@ def _load(options: Options) -> LoadedCluster:
         )
         if options.from_ is not None or any(isinstance(obj, Node) for obj in loaded.objects):
             return loaded
-        if not _is_cluster_configured():
-            note = "no cluster: only the objects of the files are planned (no kubeconfig was found)"
+        missing = _missing_cluster()
+        if missing:
+            note = f"no cluster, so only the objects of the files are planned: {missing}"
             return replace(loaded, notes=(*loaded.notes, note))
     return load_live_cluster(options.kubeconfig, options.context, options.filename, options.namespace)
 
 
-def _is_cluster_configured() -> bool:
+def _missing_cluster() -> str:
+    """Why no cluster is configured; empty where one is."""
     from windlass.kube.client_config import load_client_config
 
     try:
         load_client_config()
-    except ClusterUnreachable:
-        return False
-    return True
+    except ClusterUnreachable as error:
+        return str(error)
+    return ""
 
 
 def load_live_cluster(
