@@ -603,7 +603,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "the image (⟦sizes⟧ GB)": ("9", "3", "4", "gpu-7"),
     "runtime class": ("nvidia",),
     "priority class": ("research",),
-    "⟦started⟧ of ⟦pods⟧ pods would start": ("1",),
+    "⟦started⟧ of ⟦pods⟧ pods would start": ("1", "2"),
     "⟦name⟧ is read by nobody": ("kueue.x-k8s.io/queue_name",),
     "there is no ClusterQueue ⟦queue⟧ (there are: ⟦known⟧": ("reserch", "research, vision"),
     "there is no ⟦workload⟧ (there are": ("team/trian", "team/train"),
