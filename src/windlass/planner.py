@@ -32,10 +32,16 @@ from windlass.queueing.config import QueueConfig, UsageHistoryConfig
 def plan_objects(objects: Sequence[object], settings: Settings, now: int) -> tuple[Plan, Sequence[str]]:
     """The plan for these objects now, and notes for the user: objects that can't be read or grouped."""
     snapshot = snapshot_objects(objects, settings, now)
-    config = msgspec.structs.replace(engine_config(settings), max_explained_holds=MAX_EXPLAINED_HOLDS)
+    config = engine_config(settings)
     if not any(isinstance(obj, Node) for obj in objects):
         config = msgspec.structs.replace(config, node_selector={})  # nothing is known about nodes
-    return IsolatingEngine(config).decide(snapshot, now), (*snapshot.notes, *invalid_annotations(objects))
+    return plan_snapshot(snapshot, config, now), (*snapshot.notes, *invalid_annotations(objects))
+
+
+def plan_snapshot(snapshot: Snapshot, config: EngineConfig, now: int) -> Plan:
+    """The plan with as many holds explained as a user may read."""
+    explaining = msgspec.structs.replace(config, max_explained_holds=MAX_EXPLAINED_HOLDS)
+    return IsolatingEngine(explaining).decide(snapshot, now)
 
 
 def snapshot_objects(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:

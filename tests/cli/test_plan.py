@@ -10,9 +10,11 @@ from typing import Any
 import pytest
 import yaml
 
+from windlass.cli import plan_schedule
 from windlass.cli.errors import run_command
 from windlass.cli.plan_document import plan_document
 from windlass.cli.plan_schedule import schedule_command
+from windlass.dump.cluster_loader import load_cluster
 from windlass.model.configuration import Settings
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, DeviceGrant, Evict, Hold
 from windlass.model.hold_document import hold_document
@@ -97,7 +99,9 @@ class Shell:
 
 
 @pytest.fixture
-def shell(capsys: pytest.CaptureFixture[str]) -> Shell:
+def shell(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Shell:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "no-kubeconfig"))
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     return Shell(capsys)
 
 
@@ -270,6 +274,31 @@ def test_without_any_time_it_is_the_clocks(shell: Shell, tmp_path: Path) -> None
     manifest.write_text(POD)
     assert shell("-f", manifest, "-o", "json") == 0
     assert shell.engine.now > parse_timestamp("2025-01-01T00:00:00Z")
+
+
+def test_a_manifest_alone_is_planned_on_the_current_cluster(
+    shell: Shell, dump: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD)
+    config = tmp_path / "config"
+    content = {"current-context": "c", "contexts": [{"name": "c", "context": {"cluster": "c"}}]}
+    config.write_text(yaml.safe_dump(content | {"clusters": [{"name": "c", "cluster": {"server": "http://x:1"}}]}))
+    monkeypatch.setenv("KUBECONFIG", str(config))
+    monkeypatch.setattr(plan_schedule, "load_live_cluster", lambda *_: load_cluster(dump, [manifest]))
+    assert shell("-f", manifest) == 0
+    assert [type(obj) for obj in shell.engine.objects] == [Node, Pod]
+    assert shell("-f", dump, "-f", manifest) == 0, "with nodes of their own the files are the cluster"
+    assert "no cluster" not in shell.err
+
+
+def test_a_manifest_without_any_cluster_is_planned_alone_and_says_so(shell: Shell, tmp_path: Path) -> None:
+    manifest = tmp_path / "pod.yaml"
+    manifest.write_text(POD)
+    assert shell("-f", manifest) == 0
+    assert [type(obj) for obj in shell.engine.objects] == [Pod]
+    assert "no cluster, so only the objects of the files are planned: KUBECONFIG: " in shell.err
+    assert f"{tmp_path / 'no-kubeconfig'} does not exist" in shell.err
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_one_workload_as_a_table(dump: str, capsys: pytest.CaptureFixture[str]) 
     shown = capsys.readouterr()
     assert "default/old" in shown.out
     assert "default/new" not in shown.out
-    assert "1 waiting in 1 queues" in shown.err
+    assert "1 waiting in 1 queue\n" in shown.err
 
 
 def test_one_that_waits_in_no_queue(dump: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -63,6 +63,21 @@ def test_one_that_waits_in_no_queue(dump: str, capsys: pytest.CaptureFixture[str
     assert "doesn't wait in a queue" in capsys.readouterr().err
 
 
+def test_one_that_does_not_exist(dump: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command(order, ["default/olt", "--from", dump], "windlass plan order") == 2
+    assert "there is no default/olt (there are: default/old" in capsys.readouterr().err
+
+
+def test_no_priority_helps_what_never_starts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    huge = pod("huge", 16, metadata={"labels": {QUEUE: "main"}})
+    items = [node("n1"), *queues(32), queued("old", 0, 1), huge]
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    moves = {entry["workload"]: entry["moves"] for entry in document(capsys, "--from", str(tmp_path / "dump.json"))}
+    assert moves["default/huge"] == ["it never starts as it is, whatever its place"]
+    assert moves["default/old"] != moves["default/huge"]
+
+
 def test_only_one_queue(dump: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert document(capsys, "--from", dump, "--queue", "other") == []
+    assert run_command(order, ["--from", dump, "--queue", "other"], "windlass plan order") == 2
+    assert "there is no ClusterQueue other (there are: all)" in capsys.readouterr().err
     assert len(document(capsys, "--from", dump, "--queue", "all")) == 3

@@ -244,3 +244,11 @@ class TestWhatItRefuses:
         (tmp_path / "jobs.csv").write_text("")
         assert shell("jobs.csv") == 2
         assert "jobs.csv" in shell.err
+
+
+def test_the_guides_example_of_a_scenario_holds(shell: Shell, tmp_path: Path) -> None:
+    guide = (Path(__file__).parents[2] / "docs/guide/scenarios.md").read_text()
+    file = tmp_path / "example.yaml"
+    file.write_text(guide.partition("## A file\n\n```yaml\n")[2].partition("```")[0])
+    assert shell(file) == 0, shell.out
+    assert "4 of 4 expectations hold" in shell.out

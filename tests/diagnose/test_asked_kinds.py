@@ -99,3 +99,10 @@ def test_a_gpu_of_a_node_that_takes_no_pods() -> None:
 def test_gpus_that_do_not_exist(name: str) -> None:
     with pytest.raises(InputError, match="there is no gpu/"):
         ask(f"gpu/{name}", node("g1", 8))
+
+
+@pytest.mark.parametrize("name", ["frist", "first-x"])
+def test_similar_names_of_the_kind_are_offered(name: str) -> None:
+    with pytest.raises(InputError, match=f"there is no pod/{name} in the cluster") as raised:
+        ask(f"pod/{name}", node("frist", 8), pod("first-x7k2p", 1))
+    assert raised.value.remedy == "did you mean pod/first-x7k2p"

@@ -171,6 +171,22 @@ def test_on_a_cluster_the_engine_says_whether_it_would_start(tmp_path: Path) -> 
     assert waits[0].message.startswith("would wait (")
 
 
+def test_a_job_that_would_preempt_fits_now(tmp_path: Path) -> None:
+    pods = [
+        {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": f"low-{n}", "namespace": "lab", "uid": f"u{n}"}}
+        | {"spec": {"nodeName": f"n{n}", "priority": 0, "containers": [EIGHT_GPUS]}, "status": {"phase": "Running"}}
+        for n in range(2)
+    ]
+    cluster = dump(tmp_path, node("n0"), node("n1"), *pods)
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "urgent", "namespace": "lab"}}
+    template = {"spec": {"priority": 9, "restartPolicy": "Never", "containers": [EIGHT_GPUS]}}
+    two, three = ({**job, "spec": {"parallelism": n, "completions": n, "template": template}} for n in (2, 3))
+    assert not of(checked(yaml.safe_dump(two), cluster), "fits-now")
+    found = of(checked(yaml.safe_dump(three), cluster), "fits-now")
+    assert [finding.message for finding in found] == ["2 of 3 pods would start; the others would wait"]
+
+
+EIGHT_GPUS = {"name": "c", "image": "train:1", "resources": {"limits": {"nvidia.com/gpu": 8}}}
 IMAGE = {
     "names": ["docker.io/library/train@sha256:1", "registry.example/train:1"],
     "sizeBytes": 12_000_000_000,

@@ -62,7 +62,12 @@ def expect_answer_or_error(code: int, complaint: str, file: Path) -> None:
     assert code in (0, 1, 2), complaint
     assert "Traceback" not in complaint
     if code == 2:
-        assert file.name in complaint or "in the evidence" in complaint or "namespaces" in complaint, complaint
+        assert (
+            file.name in complaint
+            or "in the cluster" in complaint
+            or "in the evidence" in complaint
+            or "namespaces" in complaint
+        ), complaint
 
 
 DUMPS = [((case / "cluster.yaml").read_text(), told(case)["question"]) for case in CASES]

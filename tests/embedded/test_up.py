@@ -290,7 +290,7 @@ class TestDamagedState:
         monkeypatch.setattr(sys, "stdin", io.StringIO("n\n"))
         assert run_command(cli, [*command, "--repair"], "windlass") == 2
         error = capsys.readouterr().err
-        assert "1 objects can be read. What is lost:" in error
+        assert "1 object can be read. What is lost:" in error
         assert "  configmaps default/b, as of resource version 1002" in error
         assert "not repaired; nothing was changed" in error
         assert run_command(cli, command, "windlass") == 3

@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
+from windlass.kube.client_config import load_client_config
+from windlass.model.errors import ClusterUnreachable
+
 PROGRAM = str(Path(sys.executable).with_name("windlass"))
 
 
@@ -37,6 +40,15 @@ def test_mistakes_are_one_line(tmp_path: Path, arguments: list[str], code: int, 
     assert done.returncode == code, done.stderr
     assert said in done.stderr
     assert len(done.stderr.strip().splitlines()) == 1
+
+
+def test_a_kubeconfig_of_the_environment_that_is_not_there_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ClusterUnreachable, match="KUBECONFIG: /no/such/file does not exist"):
+        load_client_config(environment={"KUBECONFIG": "/no/such/file"})
+    empty = tmp_path / "empty"
+    empty.write_text("{}")
+    with pytest.raises(ClusterUnreachable, match=f"KUBECONFIG: {empty} names no cluster"):
+        load_client_config(environment={"KUBECONFIG": str(empty)})
 
 
 def test_an_address_that_cannot_be_served_is_one_line(tmp_path: Path) -> None:

@@ -269,6 +269,9 @@ async def test_people_steer_it_with_commands(tmp_path: Path, capsys: pytest.Capt
             lambda: made.client.get("nodes", "", "h100-1")["status"]["allocatable"]["nvidia.com/gpu"] == "8",
             "it is back",
         )
+        refused = await windlass("quarantine", "h100-1:33", "--reason", "x", code=2)
+        assert "node h100-1 has no GPU 33" in refused
+        assert "its GPUs are 0, 1, 2, 3, 4, 5, 6, 7" in refused
         assert "no GPUStack looks after node 'nowhere'" in await windlass(
             "quarantine", "nowhere", "--reason", "x", code=2
         )

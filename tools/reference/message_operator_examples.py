@@ -52,7 +52,6 @@ OPERATOR_SAMPLES = {
     "other": "driver-575",
     "others": "1.4.0",
     "phase": "Draining",
-    "pods": "6",
     "policy": "Off",
     "priority": "100",
     "query": "sum(rate(errors[5m]))",

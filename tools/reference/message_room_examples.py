@@ -209,7 +209,7 @@ ROOM_VALUES: dict[str, tuple[str, ...]] = {
     "⟦count⟧ libraries and": ("26", "14", "/"),
     "⟦count⟧ libraries and ⟦count⟧ links in ⟦root⟧; CDI hooks: ⟦": ("26", "14", "/", "/usr/bin/nvidia-cdi-hook"),
     "⟦uuid⟧ is used": (UUID, "CUDA_ERROR_DEVICE_UNAVAILABLE"),
-    "⟦folder⟧: ⟦count⟧": ("/srv/cluster", "239"),
+    "⟦folder⟧: ⟦number⟧": ("/srv/cluster", "239"),
     "⟦folder⟧: the": (
         "/srv/cluster/state-000002.log",
         "it is missing, and had 240 records",

@@ -15,7 +15,7 @@ import click
 from windlass import __version__
 from windlass.cli.cluster_option import print_hidden, read_evidence
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
-from windlass.cli.output import atomic_output_file, check_writable, output_option, print_document, print_note
+from windlass.cli.output import atomic_output_file, check_writable, counted, output_option, print_document, print_note
 from windlass.cli.parameters import default_option
 from windlass.cli.printable import printable
 
@@ -166,4 +166,6 @@ def _print(found: list[CheckFinding], output: str, checked: int, configuration: 
             text = f"{finding.file}:{finding.line}: {level} {finding.rule}: {report.format_finding(finding)}"
             click.echo(printable(text))
         counts = {level: sum(finding.level == level for finding in found) for level in ("error", "warning", "info")}
-        print_note(f"{checked} objects: " + ", ".join(f"{number} {level}" for level, number in counts.items()))
+        print_note(
+            f"{counted(checked, 'object')}: " + ", ".join(f"{number} {level}" for level, number in counts.items())
+        )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence
-from windlass.cli.output import output_option, print_document, print_note
+from windlass.cli.output import counted, output_option, print_document, print_note
 from windlass.cli.parameters import default_option
 from windlass.cli.printable import printable
 from windlass.model.errors import InputError
@@ -57,7 +57,7 @@ def node(
     known = evidence.nodes.get(name)
     if known is None:
         raise InputError(
-            f"there is no node {name} in the evidence",
+            f"there is no node {name} in the cluster",
             remedy=f"there are {', '.join(list(evidence.nodes)[:8])}",
         )
     _report(context, examine_node(evidence, known, now), output)
@@ -90,7 +90,7 @@ def _report(context: click.Context, symptoms: list[Symptom], output: str) -> Non
                 if line:
                     click.echo(printable(f"        {line}"))
         errors = sum(symptom.level == "error" for symptom in symptoms)
-        print_note(f"{len(symptoms)} checks, {errors} errors")
+        print_note(f"{counted(len(symptoms), 'check')}, {counted(errors, 'error')}")
     context.exit(1 if any(symptom.level == "error" for symptom in symptoms) else 0)
 
 

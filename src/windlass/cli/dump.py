@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from windlass.cli.cluster_option import collect_live
-from windlass.cli.output import print_note
+from windlass.cli.output import counted, print_note
 from windlass.model.errors import InputError
 
 EXAMPLES = """\b
@@ -47,4 +47,4 @@ def dump(target: Path, redact: bool, rename: bool, namespace: str, kubeconfig: s
     for what in collected.not_readable:
         print_note(f"could not read {what}")
     save_dump(collected, target, Privacy(redact, rename, matches_any_pattern))
-    print_note(f"{len(collected.objects)} objects and {len(collected.logs)} logs in {target}")
+    print_note(f"{counted(len(collected.objects), 'object')} and {counted(len(collected.logs), 'log')} in {target}")

@@ -65,6 +65,11 @@ def plain_table(headings: Sequence[str], rows: Iterable[Sequence[str]]) -> Table
     return table
 
 
+def counted(number: int, noun: str) -> str:
+    """`1 node`, `2 nodes`."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
 def print_table(table: RenderableType) -> None:
     """A table for people, on stdout."""
     _console().print(table)

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.cluster_option import cluster_options, run_with_client
-from windlass.cli.output import output_option, plain_table, print_document, print_note, print_table, windlass_document
+from windlass.cli.output import (
+    counted,
+    output_option,
+    plain_table,
+    print_document,
+    print_note,
+    print_table,
+    windlass_document,
+)
 from windlass.cli.parameters import default_option
 from windlass.model.errors import InputError
 from windlass.model.times import format_duration, parse_duration
@@ -71,9 +79,10 @@ def _show(found: Forecast, wanted: FleetChange) -> None:
     print_table(plain_table(("WAVE", "NODE", "AFTER", "GPUS", "EVICTED PODS"), rows))
     gpus = sum(taken.gpus for taken in found.taken)
     pods = sum(len(taken.evicted) for taken in found.taken)
+    evicted = f"{counted(pods, 'pod')} with {counted(gpus, 'GPU')} {'is' if pods == 1 else 'are'} evicted"
     print_note(
-        f"{found.phase} after {format_duration(found.seconds)}: {len(found.taken)} nodes, at most "
-        f"{found.most_unavailable} at once; {pods} pods with {gpus} GPUs are evicted. {found.message}"
+        f"{found.phase} after {format_duration(found.seconds)}: {counted(len(found.taken), 'node')}, at most "
+        f"{found.most_unavailable} at once; {evicted}. {found.message}"
     )
     for gate in wanted.spec.gates:
         print_note(f"gate {gate.name} ({gate.family}) is taken to pass: {gate.query}")

@@ -5,14 +5,23 @@ Loads a dump or the live cluster as `plan schedule` does, plans, and prints `que
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
 from windlass.cli.config_option import config_option, resolve_configuration
-from windlass.cli.output import output_option, plain_table, print_document, print_note, print_table, windlass_document
+from windlass.cli.output import (
+    counted,
+    output_option,
+    plain_table,
+    print_document,
+    print_note,
+    print_table,
+    windlass_document,
+)
 from windlass.cli.plan_schedule import EXISTING, decision_time, load_live_cluster, scheduler_names
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.dump.cluster_loader import load_cluster
@@ -66,36 +75,52 @@ def order(
     at = decision_time(now, loaded)
     for text in (*configuration.used.lines, *map(str, loaded.problems)):
         print_note(text)
+    _check_queue(queue, loaded.objects)
     found = [
         (entry, owner)
         for entry, owner in _entries(loaded.objects, configuration.settings, at)
         if queue in ("", entry.queue) and workload in ("", entry.workload, owner)
     ]
     if workload and not found:
-        raise click.UsageError(
-            f"{workload} doesn't wait in a queue (windlass plan schedule shows what is decided on it)"
-        )
+        _refuse_workload(workload, loaded.objects)
     entries = [entry for entry, _ in found]
     if output == "table":
         print_table(plain_table(HEADINGS, map(_cells, entries)))
-        print_note(f"{len(entries)} waiting in {len({entry.queue for entry in entries})} queues")
+        print_note(f"{len(entries)} waiting in {counted(len({entry.queue for entry in entries}), 'queue')}")
     else:
         document = windlass_document("Order", now=format_timestamp(at), entries=[_document(entry) for entry in entries])
         print_document(document, output)
 
 
+def _check_queue(queue: str, objects: Sequence[object]) -> None:
+    from windlass.model.kueue import queue_system
+
+    known = queue_system(objects).queues
+    if queue and queue not in known:
+        raise click.UsageError(f"there is no ClusterQueue {queue} (there are: {', '.join(sorted(known)) or 'none'})")
+
+
+def _refuse_workload(workload: str, objects: Sequence[object]) -> NoReturn:
+    from windlass.model.meta import ObjectMeta
+
+    metadata = (getattr(obj, "metadata", None) for obj in objects)
+    known = {f"{meta.namespace or 'default'}/{meta.name}" for meta in metadata if isinstance(meta, ObjectMeta)}
+    if workload not in known:
+        near = difflib.get_close_matches(workload, known, 3)
+        raise click.UsageError(f"there is no {workload}" + (f" (there are: {', '.join(near)})" if near else ""))
+    raise click.UsageError(f"{workload} doesn't wait in a queue (windlass plan schedule shows what is decided on it)")
+
+
 def _entries(objects: Sequence[object], settings: Settings, now: int) -> list[tuple[OrderEntry, str]]:
     """Each with the key of the owner behind its Workload."""
-    from windlass.isolation import IsolatingEngine
-    from windlass.planner import engine_config, snapshot_objects
+    from windlass.planner import engine_config, plan_snapshot, snapshot_objects
     from windlass.queueing.order_breakdown import order_breakdown
 
     snapshot, config = snapshot_objects(objects, settings, now), engine_config(settings)
-    plan = IsolatingEngine(config).decide_without_explanations(snapshot, now).plan
-    codes = {hold.workload: hold.verdict.code for hold in plan.holds}
+    verdicts = {hold.workload: hold.verdict for hold in plan_snapshot(snapshot, config, now).holds}
     workloads = [*snapshot.workloads]
     owners = {workload.key: workload.owner.partition(" ")[2] for workload in workloads}
-    found = order_breakdown(snapshot.queue_system, workloads, config.queues, now, codes)
+    found = order_breakdown(snapshot.queue_system, workloads, config.queues, now, verdicts)
     return [(entry, owners[entry.workload]) for entry in found]
 
 

@@ -22,6 +22,8 @@ from windlass.cli.plan_document import plan_document, plan_table, summary
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.dump.cluster_loader import LoadedCluster, load_cluster
 from windlass.model.configuration import Settings
+from windlass.model.errors import ClusterUnreachable
+from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.times import parse_timestamp
@@ -59,9 +61,8 @@ class Options:
     context: str = ""
 
     @property
-    def is_live(self) -> bool:
-        """Whether the cluster itself is asked: by its name, or since nothing else is there to plan."""
-        return bool(self.kubeconfig or self.context) or (self.from_ is None and not self.filename)
+    def names_cluster(self) -> bool:
+        return bool(self.kubeconfig or self.context)
 
 
 def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
@@ -75,7 +76,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
         "--filename",
         type=EXISTING,
         multiple=True,
-        help="A manifest to add as if it were just submitted.",
+        help="A manifest to add as if it were just submitted. If one has nodes, they are the cluster.",
     )
     @config_option
     @click.option("--now", default="", help="Decide as of this RFC 3339 time. [default: the dump's newest]")
@@ -94,7 +95,7 @@ def schedule_command(load_planner: Callable[[], Planner]) -> click.Command:
 
 
 def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
-    loaded = _load_live(options) if options.is_live else _load(options, options.from_)
+    loaded = _load(options)
     configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     now = decision_time(options.now, loaded)
     plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
@@ -108,14 +109,32 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
         print_document(plan_document(plan, now, notes, configuration.used), options.output)
 
 
-def _load(options: Options, dump: Path | None) -> LoadedCluster:
-    return load_cluster(dump, options.filename, namespace=options.namespace, keep_going=options.keep_going)
-
-
-def _load_live(options: Options) -> LoadedCluster:
-    if options.from_ is not None:
+def _load(options: Options) -> LoadedCluster:
+    """The dump, or files that have nodes of their own, or else the live cluster."""
+    if options.from_ is not None and options.names_cluster:
         raise click.UsageError("--from is a dump instead of the live cluster: leave --kubeconfig and --context out")
+    if not options.names_cluster and (options.from_ is not None or options.filename):
+        loaded = load_cluster(
+            options.from_, options.filename, namespace=options.namespace, keep_going=options.keep_going
+        )
+        if options.from_ is not None or any(isinstance(obj, Node) for obj in loaded.objects):
+            return loaded
+        missing = _missing_cluster()
+        if missing:
+            note = f"no cluster, so only the objects of the files are planned: {missing}"
+            return replace(loaded, notes=(*loaded.notes, note))
     return load_live_cluster(options.kubeconfig, options.context, options.filename, options.namespace)
+
+
+def _missing_cluster() -> str:
+    """Why no cluster is configured; empty where one is."""
+    from windlass.kube.client_config import load_client_config
+
+    try:
+        load_client_config()
+    except ClusterUnreachable as error:
+        return str(error)
+    return ""
 
 
 def load_live_cluster(

@@ -16,6 +16,7 @@ from windlass.model.errors import InputError, WindlassError
 
 if TYPE_CHECKING:
     from windlass.kube.client import KubeClient
+    from windlass.model.unstructured import Unstructured
     from windlass.operator.kinds.gpu_repair import GPURepair
 
 EXAMPLES = """\b
@@ -132,9 +133,28 @@ def quarantine(target: str, reason: str, kubeconfig: str, context: str) -> None:
         known = {item.name: item for item in await list_objects(client, "GPUNode")}
         if node not in known or known[node].status.phase == "NotOurs":
             raise InputError(f"no GPUStack looks after node {node!r}", remedy="windlass stack status")
+        if colon:
+            _check_index(await client.get(f"/api/v1/nodes/{node}"), device)
         spec = {"node": node, "device": device, "fault": reason, "requestedBy": await user_name(client)}
         tree = {"apiVersion": OPERATOR_API_VERSION, "kind": "GPURepair", "metadata": {"name": name}, "spec": spec}
         await create(client, "GPURepair", tree)
 
     run((kubeconfig, context), use)
     click.echo(f"{target} is taken out of service by repair {name} (windlass repair return {name})")
+
+
+def _check_index(tree: Unstructured, index: int) -> None:
+    """Refuses an index that the node doesn't have. Of a node that advertises no GPUs now, nobody knows."""
+    from windlass.model.codec import decode_object
+    from windlass.model.device import node_devices
+    from windlass.model.names.windlass import UNHEALTHY_DEVICES_ANNOTATION
+    from windlass.model.node import Node
+    from windlass.model.requests import node_quantities
+
+    tree.get("metadata", {}).get("annotations", {}).pop(UNHEALTHY_DEVICES_ANNOTATION, None)
+    node = decode_object({**tree, "apiVersion": "v1", "kind": "Node"})
+    assert isinstance(node, Node)
+    capacity, allocatable = node_quantities(node)
+    known = [device.index for device in node_devices(node, allocatable, capacity)]
+    if known and index not in known:
+        raise InputError(f"node {node.name} has no GPU {index}", remedy=f"its GPUs are {', '.join(map(str, known))}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from windlass.cli.observation_source import observation_options, observe, take_source
-from windlass.cli.output import output_option, plain_table, print_document, print_table, windlass_document
+from windlass.cli.output import counted, output_option, plain_table, print_document, print_table, windlass_document
 from windlass.model.times import format_duration, format_timestamp
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def status_lines(observation: Observation) -> list[Any]:
     ledger = observation.ledger
     nodes = len({share.node for share in ledger.shares})
     lines: list[Any] = [
-        f"{format_gpus(ledger.total_milli)} GPUs on {nodes} nodes at {format_timestamp(ledger.at)}",
+        f"{format_gpus(ledger.total_milli)} GPUs on {counted(nodes, 'node')} at {format_timestamp(ledger.at)}",
         plain_table(("STATE", "GPUS", "", "WHY"), _state_rows(observation)),
         _utilisation_line(observation),
         plain_table(

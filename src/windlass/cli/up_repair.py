@@ -9,7 +9,7 @@ from pathlib import Path
 
 import click
 
-from windlass.cli.output import print_note
+from windlass.cli.output import counted, print_note
 from windlass.model.errors import InputError
 
 
@@ -24,7 +24,7 @@ def repair(folder: Path, is_confirmed: bool) -> None:
         if not plan.losses:
             print_note(f"{folder}: nothing to repair")
             return
-        print_note(f"{folder}: {len(plan.kept)} objects can be read. What is lost:")
+        print_note(f"{folder}: {counted(len(plan.kept), 'object')} can be read. What is lost:")
         for line in plan.losses:
             print_note(f"  {line}")
         if not (is_confirmed or _is_wanted()):

@@ -144,7 +144,9 @@ def _named(evidence: Evidence, question: str, namespace: str) -> ClusterObject:
     if not found and wanted in ("", "PodGroup"):
         found = _groups_without_object(evidence, name, namespace)
     if not found:
-        raise InputError(f"there is no {question}{_where(namespace)} in the evidence", remedy=_near(evidence, name))
+        raise InputError(
+            f"there is no {question}{_where(namespace)} in the cluster", remedy=_near(evidence, name, wanted, namespace)
+        )
     places = {item.namespace for item in found}
     if len(places) > 1:
         raise InputError(
@@ -184,18 +186,21 @@ def _kind(evidence: Evidence, kind: str) -> str:
     for known_kind in sorted(kinds):
         if short in (known_kind.lower(), known_kind.lower() + "s", known_kind.lower() + "es"):
             return known_kind
-    raise InputError(f"there is no kind '{kind}' in the evidence", remedy=f"there are {', '.join(sorted(kinds))}")
+    raise InputError(f"there is no kind '{kind}' in the cluster", remedy=f"there are {', '.join(sorted(kinds))}")
 
 
 def _where(namespace: str) -> str:
     return f" in namespace {namespace}" if namespace else ""
 
 
-def _near(evidence: Evidence, name: str) -> str:
+def _near(evidence: Evidence, name: str, kind: str, namespace: str) -> str:
+    """Objects of similar names; names of the kind that was asked for may end in what their owner's controller adds."""
     import difflib
 
-    names = {item.name: item for item in evidence.items.values()}
-    close = difflib.get_close_matches(name, names, 3, 0.6)
+    items = evidence.items.values()
+    alike = {obj.name: obj for obj in items if obj.kind == kind and namespace in ("", obj.namespace)}
+    names = alike if difflib.get_close_matches(name, alike, 1, 0.45) else {obj.name: obj for obj in items}
+    close = difflib.get_close_matches(name, names, 3, 0.45 if names is alike else 0.6)
     return "did you mean " + ", ".join(f"{names[match].kind.lower()}/{match}" for match in close) if close else ""
 
 

@@ -59,7 +59,8 @@ def load_client_config(
     kubeconfig: str = "", context: str = "", environment: Mapping[str, str] = os.environ
 ) -> ClientConfig:
     """As kubectl: `--kubeconfig`, then KUBECONFIG, then the home folder, then the pod's service account."""
-    merged = load_kubeconfig(kubeconfig_files(kubeconfig, environment))
+    files = kubeconfig_files(kubeconfig, environment)
+    merged = load_kubeconfig(files)
     if merged.files and (merged.contexts or merged.clusters):
         return client_config_of(resolve_context(merged, context))
     if context:
@@ -68,6 +69,9 @@ def load_client_config(
         raise InputError("names no cluster and no context", file=kubeconfig, remedy="check --kubeconfig")
     if environment.get("KUBERNETES_SERVICE_HOST"):
         return in_cluster_config(environment)
+    if environment.get("KUBECONFIG"):
+        problem = "names no cluster and no context" if merged.files else "does not exist"
+        raise ClusterUnreachable(f"KUBECONFIG: {', '.join(map(str, files))} {problem} (correct it or use --kubeconfig)")
     raise ClusterUnreachable("no kubeconfig was found (set KUBECONFIG or use --kubeconfig)")
 
 

@@ -18,7 +18,12 @@ from windlass.placement.member_holds import member_hold
 from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.preemption.unqueued_candidates import UnqueuedCandidateFinder
 from windlass.placement.withdrawn_admissions import withdraw_admissions
-from windlass.placement.workload_pieces import is_above_minimum, unqueued_sort_key, workload_key
+from windlass.placement.workload_pieces import (
+    is_above_minimum,
+    is_extra_member,
+    unqueued_sort_key,
+    workload_key,
+)
 from windlass.placement.workload_placer import PlacementGuard
 from windlass.queueing.admit import admit
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
@@ -152,7 +157,7 @@ def _place_unqueued(context: DecisionContext, piece: Workload, turn: int, outcom
         return [*outcomes, _held_for(hold, piece.key, turn)]
     choices = tuple(PodSetChoice(pod_set.name, pod_set.count, {}) for pod_set in piece.pod_sets)
     found = context.placer.place(piece, choices)
-    if not found.ok and found.feasible and not is_above_minimum(piece.key):
+    if not found.ok and found.feasible and not is_extra_member(piece):
         # Withdrawing an admission of this pass costs nothing; evicting what runs does.
         withdrawn = withdraw_admissions(piece, choices, outcomes, context.piece_by_key, context.placer)
         if withdrawn is not None:

@@ -12,7 +12,7 @@ from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.preemption.gang import preempt_for_gang
 from windlass.placement.preemption.victim_units import own_losses
-from windlass.placement.workload_pieces import is_above_minimum
+from windlass.placement.workload_pieces import is_extra_member
 from windlass.queueing.outcome import PRIORITY, Evicted
 from windlass.queueing.placement_interface import PlacementResult, PodSetChoice
 
@@ -21,7 +21,7 @@ def preempt_by_priority(
     context: DecisionContext, evicted: list[Evicted], piece: Workload, choices: tuple[PodSetChoice, ...]
 ) -> PlacementResult | None:
     """Place the piece by evicting lower priorities, which are appended to `evicted`; None where that doesn't help."""
-    if is_above_minimum(piece.key):
+    if is_extra_member(piece):
         return None
     found = preempt_for_gang(piece, choices, context.placer, context.preemption)
     if found is None:

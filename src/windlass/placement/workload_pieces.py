@@ -39,6 +39,15 @@ def prerequisite_pieces(piece: str) -> list[str]:
     return [minimum] if piece == missing_piece_key(minimum) else []
 
 
+def is_extra_member(piece: Workload) -> bool:
+    """Whether it is above the minimum of a gang, so that it comes after everything else and makes no room for itself.
+
+    Not a pod that the controller of an owner that is no gang has yet to create: it will be a single pod.
+    """
+    is_independent = not piece.all_or_nothing and not any(pod_set.pod_keys for pod_set in piece.pod_sets)
+    return is_above_minimum(piece.key) and not is_independent
+
+
 def is_single_pod(workload: Workload) -> bool:
     """Whether it is a pod in no gang and no queue."""
     return workload.kind == "Pod" and not workload.queue_name and not workload.hold
@@ -206,7 +215,7 @@ def unqueued_sort_key(piece: Workload) -> tuple[bool, int, bool, bool, int, bool
     running gangs; by age; gangs before single pods (as in `queueing.queue_sort`); by key.
     """
     return (
-        is_above_minimum(piece.key),
+        is_extra_member(piece),
         -piece.priority,
         not piece.nominated,
         not piece.gang_running,

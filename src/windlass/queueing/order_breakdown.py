@@ -13,6 +13,7 @@ import msgspec
 
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.queue import QueueSystem
+from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.queueing.config import QueueConfig
 from windlass.queueing.dominant_share import dominant_share
@@ -45,9 +46,9 @@ class OrderEntry(msgspec.Struct, frozen=True):
 
 
 def order_breakdown(
-    system: QueueSystem, workloads: Sequence[Workload], config: QueueConfig, now: int, codes: Mapping[str, str]
+    system: QueueSystem, workloads: Sequence[Workload], config: QueueConfig, now: int, verdicts: Mapping[str, Verdict]
 ) -> list[OrderEntry]:
-    """All waiting workloads of queues that exist, by queue and place. `codes`: of the plan's holds, by workload."""
+    """All waiting workloads of queues that exist, by queue and place. `verdicts`: of the plan's holds, by workload."""
     running = [workload for workload in workloads if workload.queue_name and workload.admission is not None]
     tree = QuotaTreeCache().tree_with_usage(system, config, now, running)
     by_queue: dict[str, list[Workload]] = {}
@@ -58,18 +59,21 @@ def order_breakdown(
     return [
         entry
         for name in sorted(by_queue)
-        for entry in _entries(tree.queues[name], by_queue[name], config.fair_sharing, now, codes)
+        for entry in _entries(tree.queues[name], by_queue[name], config.fair_sharing, now, verdicts)
     ]
 
 
 def _entries(
-    node: QuotaNode, waiting: Iterable[Workload], fair_sharing: bool, now: int, codes: Mapping[str, str]
+    node: QuotaNode, waiting: Iterable[Workload], fair_sharing: bool, now: int, verdicts: Mapping[str, Verdict]
 ) -> Iterator[OrderEntry]:
     ordered, share = sorted(waiting, key=workload_sort_key), dominant_share(node)
     used = sum(amount for (_, resource), amount in node.usage.items() if resource == GPU_RESOURCE)
     nominal = sum(quota.nominal for (_, resource), quota in node.quotas.items() if resource == GPU_RESOURCE)
     for index, workload in enumerate(ordered):
+        verdict = verdicts.get(workload.key)
         moves = [*_moves(workload, ordered[:index]), *_queue_moves(node, share.is_borrowing, fair_sharing)]
+        if verdict is not None and verdict.is_infeasible:
+            moves = ["it never starts as it is, whatever its place"]
         yield OrderEntry(
             workload.key,
             node.name,
@@ -80,7 +84,7 @@ def _entries(
             nominal,
             share.is_borrowing,
             share.rank[1],
-            codes.get(workload.key, ""),
+            verdict.code if verdict is not None else "",
             tuple(moves),
         )
 

@@ -24,8 +24,8 @@ FULL = """
 WRONG = {
     "running": ("running: [low]", "low runs", "held, KUEUE_QUOTA_INSUFFICIENT"),
     "running elsewhere": (
-        "{running: [{workload: high, nodes: [n-7]}], evicted: [low]}",
-        "high runs on n-7",
+        "{running: [{workload: high, nodes: [n-0, n-1]}], evicted: [low]}",
+        "high runs on n-0, n-1",
         "it runs on n-",
     ),
     "running with others": (

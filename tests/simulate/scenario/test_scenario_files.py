@@ -74,6 +74,18 @@ WRONG = {
         "running:\n- {job: a, queue: team, pods: 3, nodes: [n-0, n-1]}\ntimeline:\n- at: 0s\n",
         "running[0].nodes: 2 nodes for 3 pods",
     ),
+    "work on a node that isn't there": (
+        "running:\n- {job: a, queue: team, nodes: [n-9]}\ntimeline:\n- at: 0s\n",
+        "running[0].nodes: there is no node 'n-9'",
+    ),
+    "an expected node that isn't there": (
+        "timeline:\n- at: 0s\n  expect: {running: [{workload: a, nodes: [m-0]}]}\n",
+        "timeline[0].expect.running[0].nodes: there is no node 'm-0'",
+    ),
+    "a free node that isn't there": (
+        "timeline:\n- at: 0s\n  expect: {free: {n-9: 8}}\n",
+        "timeline[0].expect.free: there is no node 'n-9'",
+    ),
     "a setting that is unknown": (
         "config: {fairness: {}}\ntimeline:\n- at: 0s\n",
         "config.fairness: unknown field",

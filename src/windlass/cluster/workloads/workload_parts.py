@@ -226,14 +226,18 @@ def _owner_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs) -> Wo
         hold = (owner.hold or (pod_group.hold if pod_group is not None else ""), NOT_IMPLEMENTED)
     elif reference is not None and pod_group is None:
         hold = (f"PodGroup {reference.name} ({reference.source}) doesn't exist", "GANG_INCOMPLETE")
+    count = sum(pod_set.count for pod_set in owner.pod_sets)
+    announced = None if owner.is_gang else _announced_size(owner)
     minimum = owner.min_pods if owner.is_gang else 1
     if pod_group is not None:
-        minimum = min(pod_group.min_pods, sum(pod_set.count for pod_set in owner.pod_sets))
+        minimum = min(pod_group.min_pods, count)
+    elif announced is not None:
+        minimum = min(announced, count)
     return WorkloadParts(
         identity,
         pod_sets_of_owner(owner, members.pods),
         minimum=minimum,
-        all_or_nothing=owner.is_gang if pod_group is None else pod_group.all_or_nothing,
+        all_or_nothing=owner.is_gang or pod_group is not None or announced is not None,
         deadline=owner.deadline,
         hold=hold,
         queue=owner.queue,
@@ -247,6 +251,14 @@ def _group_of_template(owner: Owner, inputs: GroupingInputs) -> tuple[GroupRefer
     if reference is None or reference.source not in POD_GROUP_SOURCES:
         return None, None
     return reference, inputs.pod_groups.get((reference.source, sibling_key(template.metadata, reference.name)))
+
+
+def _announced_size(owner: Owner) -> int | None:
+    """The size of the group without an object that the pods of an owner will be in; None where they will be in none."""
+    template = template_pod(owner, owner.pod_sets[0])
+    reference = group_of_pod(template)
+    form = ANNOUNCED_FORMS.get(reference.source) if reference is not None else None
+    return form.size_in(template.metadata.annotations) if form is not None else None
 
 
 def _parts_without_templates(owner: Owner) -> WorkloadParts | None:

@@ -15,6 +15,7 @@ from windlass.diagnose.check import (
     requests,
     run_times,
     topology,
+    written_names,
 )
 from windlass.diagnose.check.rule import RULES
 
@@ -31,6 +32,7 @@ MODULES = (
     hygiene,
     cluster_objects,
     config_files,
+    written_names,
 )
 
 __all__ = ["MODULES", "RULES"]

@@ -139,7 +139,17 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
 @rule("fits-now", INFO, "The scheduler would start it now")
 def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """The engine's decision if it decides on such objects, else whether a node passes the filters."""
-    verdict = context.engine_holds.get(f"{manifest.namespace}/{manifest.name}") if manifest.pods else None
+    key = f"{manifest.namespace}/{manifest.name}"
+    if manifest.pods and key in context.engine_starts:
+        started, pods = context.engine_starts[key]
+        if started < pods:
+            yield RuleFinding(
+                f"{started} of {pods} pods would start; the others would wait",
+                "",
+                "run windlass plan schedule -f FILE for the reasons",
+            )
+        return
+    verdict = context.engine_holds.get(key) if manifest.pods else None
     if verdict is not None:
         reasons = join_sentences(verdict.sentences[:2])
         level = ERROR if verdict.is_infeasible else INFO

@@ -20,6 +20,7 @@ from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
 from windlass.model.kueue import QueueObject, queue_system
 from windlass.model.node import Node
+from windlass.model.plan import Plan
 from windlass.model.queue import QueueSystem
 from windlass.model.verdict import Verdict
 from windlass.planner import plan_objects
@@ -85,17 +86,32 @@ class CheckContext:
         return {item.name: found for item in items if (found := _images(item.data))}
 
     @cached_property
-    def engine_holds(self) -> dict[str, Verdict]:
-        """`namespace/name` → verdict, of the manifests that the engine would hold if they were submitted now."""
+    def _plan(self) -> Plan:
+        """What the engine would decide if the manifests were submitted now; empty where nothing is known of nodes."""
         if self.evidence is None or not self.nodes:
-            return {}
-        submitted = {f"{manifest.namespace}/{manifest.name}" for manifest in self.manifests}
+            return Plan()
         added = [obj for manifest in self.manifests if (obj := _submitted(manifest)) is not None]
         try:
-            plan, _ = plan_objects([*self.evidence.objects, *added], self.settings, self.now)
+            return plan_objects([*self.evidence.objects, *added], self.settings, self.now)[0]
         except InputError:
-            return {}  # an object of the cluster is invalid; `fits-now` then asks the filters instead
-        return {hold.workload: hold.verdict for hold in plan.holds if hold.workload in submitted}
+            return Plan()  # an object of the cluster is invalid; `fits-now` then asks the filters instead
+
+    @cached_property
+    def engine_holds(self) -> dict[str, Verdict]:
+        """`namespace/name` → verdict, of what the engine would hold if the manifests were submitted now."""
+        return {hold.workload: hold.verdict for hold in self._plan.holds}
+
+    @cached_property
+    def engine_starts(self) -> dict[str, tuple[int, int]]:
+        """`namespace/name` → how many pods the engine would start, and of how many."""
+        bound = {bind.pod: (1, 1) for bind in self._plan.binds}
+        return bound | {
+            admit.workload: (
+                sum(sum(pod_set.nodes.values()) for pod_set in admit.pod_sets),
+                sum(pod_set.wanted or pod_set.count for pod_set in admit.pod_sets),
+            )
+            for admit in self._plan.admits
+        }
 
     @cached_property
     def quota_tree(self) -> QuotaTree:

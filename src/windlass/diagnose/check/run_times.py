@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.rule import INFO, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.unstructured import nested_map
+from windlass.model.annotation_checks import annotation_problems
 from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL
 from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
 
@@ -17,7 +18,8 @@ def declared_duration(manifest: Manifest, context: CheckContext) -> Iterator[Rul
     objects |= {view.field_path("metadata.annotations"): view.template for view in manifest.pods}
     for path, tree in objects.items():
         declared = nested_map(tree, "metadata", "annotations").get(DECLARED_DURATION_ANNOTATION)
-        if declared:
+        # What can't be read has no effect, as `annotation-readable` says.
+        if isinstance(declared, str) and not annotation_problems({DECLARED_DURATION_ANNOTATION: declared}):
             yield RuleFinding(
                 f"Windlass stops it after {declared}, whether it is done or not, "
                 "and starts it again only if it saved a checkpoint",

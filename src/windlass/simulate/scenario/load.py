@@ -31,6 +31,7 @@ from windlass.model.names.windlass import WINDLASS_API_VERSION
 from windlass.model.unstructured import Unstructured
 from windlass.simulate.scenario.cluster_shorthand import cluster_objects, fleet_nodes
 from windlass.simulate.scenario.durations import parse_duration, parse_moment
+from windlass.simulate.scenario.node_names import check_node_names
 from windlass.simulate.scenario.spec import MAX_REST, Moment, ResolvedMoment, Scenario, ScenarioFile, ShortWorkload
 from windlass.simulate.scenario.workload_shorthand import workload_objects
 
@@ -102,7 +103,7 @@ def _scenario(obj: object, name: str) -> Scenario:
         raise InputError(f"unknown rule {document.rule!r}", path="rule", remedy=remedy)
     if not document.timeline:
         raise InputError("nothing happens", path="timeline", remedy="add a moment with at")
-    return Scenario(
+    scenario = Scenario(
         name=document.metadata.name or name,
         document=document,
         settings=_settings(document.config),
@@ -110,6 +111,9 @@ def _scenario(obj: object, name: str) -> Scenario:
         objects=tuple(_initial_objects(document)),
         steps=tuple(_steps(document.timeline)),
     )
+    made = (*scenario.objects, *(obj for step in scenario.steps for obj in step.submit))
+    check_node_names(document, {obj["metadata"]["name"] for obj in made if obj["kind"] == "Node"})
+    return scenario
 
 
 def convert_strict(raw: Any, struct: type[Kind], path: str) -> Kind:
