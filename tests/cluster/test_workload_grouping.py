@@ -434,6 +434,24 @@ def test_the_namespaces_quota_counts_for_what_waits_in_a_queue_without_pods() ->
     assert only(ADMITTED, tight, *QUEUES).hold_code == "", "what was admitted is not taken back"
 
 
+def test_the_namespaces_quota_counts_no_shares_of_gpus() -> None:
+    """As in the API server, which knows nothing of the annotation."""
+    spent = changed(RESOURCE_QUOTA, "status/used", {"requests.nvidia.com/gpu": "8"})
+    share = pod("a", spec={"containers": [{"name": "main"}]}, annotations={"gpu-fraction": "0.5"})
+    del share["metadata"]["uid"], share["metadata"]["creationTimestamp"]
+    assert only(spent, share).hold_code == ""
+
+
+@pytest.mark.parametrize("tree", [RESOURCE_QUOTA, LIMIT_RANGE], ids=lambda tree: str(tree["kind"]))
+def test_of_two_rules_that_forbid_the_same_the_first_by_name_is_named(tree: Unstructured) -> None:
+    rules = [changed(changed(tree, "metadata/name", name), "metadata/uid", name) for name in "ab"]
+    if tree is RESOURCE_QUOTA:
+        rules = [changed(rule, "spec/hard", {"requests.nvidia.com/gpu": "0"}) for rule in rules]
+    holds = {only(WORKLOAD, *order, *QUEUES).hold for order in (rules, rules[::-1])}
+    (hold,) = holds
+    assert (" a, " if tree is RESOURCE_QUOTA else "LimitRange a:") in hold
+
+
 def test_priority_classes_of_both_kinds() -> None:
     wpc: Unstructured = {
         "apiVersion": "kueue.x-k8s.io/v1beta2",

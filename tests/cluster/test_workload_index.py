@@ -238,3 +238,32 @@ def test_a_pod_that_says_where_it_belongs_is_a_workload_without_any_other_object
     assert waits.hold_code == "KUEUE_QUEUE_MISSING"
     store.apply([Deleted("Pod", "eng/p0")])
     assert store.snapshot(NOW).workloads == ()
+
+
+def test_of_two_nodes_with_one_hostname_the_first_by_name_counts() -> None:
+    nodes = {name: node(name, "a") for name in ("n0", "n1")}
+    for tree in nodes.values():
+        tree["metadata"]["labels"]["kubernetes.io/hostname"] = "same"
+    admitted = workload("w0", None, False)
+    where = {"levels": ["kubernetes.io/hostname"], "domains": [{"values": ["same"], "count": 2}]}
+    assigned = {"name": "main", "count": 2, "topologyAssignment": where}
+    reserved = {"type": "QuotaReserved", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+    admitted["apiVersion"] = "kueue.x-k8s.io/v1beta1"
+    admitted["status"] = {
+        "conditions": [reserved],
+        "admission": {"clusterQueue": "cq", "podSetAssignments": [assigned]},
+    }
+
+    def host(store: Store) -> list[str]:
+        (made,) = store.snapshot(NOW).workloads
+        assert made.admission is not None
+        return list(made.admission.assignments[0].nodes)
+
+    for order in (("n0", "n1"), ("n1", "n0")):
+        store = store_with(*QUEUES, admitted)
+        for name in order:
+            store.apply([Put(decode_object(nodes[name]))])
+            store.snapshot(NOW)
+        assert host(store) == ["n0"]
+        store.apply([Deleted("Node", "n0")])
+        assert host(store) == ["n1"], "the other one is still there"

@@ -257,3 +257,13 @@ def test_a_pod_group_of_another_api_is_not_the_pods_group() -> None:
     assert check_says([group, *pods]) == []
     group["apiVersion"] = "scheduling.x-k8s.io/v1alpha1"
     assert "needs at least 8 pods, but only 2" in check_says([group, *pods])[0]
+
+
+def test_a_pod_is_not_held_by_a_job_of_its_name() -> None:
+    member = pod("x", 1, labels={KUEUE: "g"}, annotations={"kueue.x-k8s.io/pod-group-total-count": "2"})
+    template = {"spec": {"containers": [{"name": "c", "resources": {"limits": {"nvidia.com/gpu": "1"}}}]}}
+    spec = {"suspend": True, "parallelism": 1, "completions": 1, "template": template}
+    job = thing("Job", "x", spec, "batch/v1", labels={"kueue.x-k8s.io/queue-name": "nowhere"})
+    seen = evidence([node("n", 8), member, job])
+    asked = {name: why(seen, name, member["metadata"]["namespace"], NOW).chain[0].code for name in ("pod/x", "job/x")}
+    assert asked == {"pod/x": "GANG_INCOMPLETE", "job/x": "KUEUE_QUEUE_MISSING"}

@@ -6,6 +6,9 @@ from typing import Any
 
 import msgspec
 import pytest
+from tests.engine.plain_objects import node as plain_node
+from tests.engine.plain_objects import pod as plain_pod
+from tests.engine.test_queued_kinds import QUEUE, queues
 
 from windlass.cluster.delta import Deleted, Put, Refused
 from windlass.cluster.store import Store
@@ -165,3 +168,35 @@ def test_a_plan_with_refusals_survives_json() -> None:
     some.apply([kept("a/young"), kept("a/old")])
     found = plan(some)
     assert msgspec.json.decode(msgspec.json.encode(found), type=Plan) == found
+
+
+def test_texts_name_refusals_in_the_order_of_the_pods() -> None:
+    plans = []
+    for names in (("a/young", "a/old"), ("a/old", "a/young")):
+        some = preempting()
+        some.apply([kept(name) for name in names])
+        plans.append(plan(some))
+    assert plans[0] == plans[1]
+
+
+def test_a_stop_is_not_tried_again_until_the_refusal_ends() -> None:
+    over = pod("over", "n0", **{"windlass.dev/duration": "10m"})
+    over = msgspec.structs.replace(over, status=msgspec.structs.replace(over.status, start_time="2025-12-31T00:00:00Z"))
+    some = store(node("n0"), over, pod("next"))
+    assert victims(some) == ["a/over"]
+    some.apply([kept("a/over")])
+    found = plan(some)
+    assert not found.evicts
+    assert found.holds[0].verdict.planned_start == NOW + 60, "its node is free when it may be evicted"
+    assert victims(some, NOW + 60) == ["a/over"]
+
+
+def test_a_drained_queue_evicts_once_the_refusal_has_ended() -> None:
+    queued = plain_pod("runs", 1, "n1", metadata={"labels": {QUEUE: "main"}})
+    flavor, queue, local = queues(1)
+    queue["spec"]["stopPolicy"] = "HoldAndDrain"
+    some = store(*map(decode_object, (plain_node("n1", 1), flavor, queue, local, queued)))
+    assert victims(some) == ["default/runs"]
+    some.apply([Refused(Refusal(EVICTION, "default/runs", NOW + 60, "runs"))])
+    assert victims(some) == []
+    assert victims(some, NOW + 60) == ["default/runs"]

@@ -123,11 +123,26 @@ def grants_of_bound_pod(
     previous: tuple[DeviceGrant, ...] = (),
 ) -> tuple[DeviceGrant, ...]:
     """The devices of a bound pod: those that the node agent reports, else those of our bind, else a guess."""
-    reported = _indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION))
-    if previous and (not reported or sorted(reported) in _names_of(previous)):
+    named = named_devices(annotations)
+    if previous and (not named or sorted(named) in _names_of(previous)):
         return previous
-    preferred = reported or _indices(annotations.get(DEVICES_ANNOTATION))
-    return assume_grants(state, row, shape, preferred, bool(reported))
+    return assume_grants(state, row, shape, named, bool(_indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION))))
+
+
+def named_devices(annotations: Mapping[str, str]) -> tuple[int, ...]:
+    """Those that the node agent reports, else those of our bind."""
+    return _indices(annotations.get(ALLOCATED_DEVICES_ANNOTATION)) or _indices(annotations.get(DEVICES_ANNOTATION))
+
+
+def is_contested(state: NodeState, row: int, grants: tuple[DeviceGrant, ...], annotations: Mapping[str, str]) -> bool:
+    """Whether the pod, accounted already, names a device that another pod has too."""
+    named = named_devices(annotations)
+    if not named:
+        return False
+    devices = state.devices(row)
+    return sorted(named) not in _names_of(grants) or any(
+        grant.index < len(devices) and state.device_occupancy[devices[grant.index], FREE_MILLI] < 0 for grant in grants
+    )
 
 
 def _names_of(grants: tuple[DeviceGrant, ...]) -> tuple[list[int], list[int]]:

@@ -18,7 +18,13 @@ from windlass.cluster.node_columns import NodeColumns
 from windlass.cluster.node_state import BLOCKED, Ints, NodeState
 from windlass.cluster.node_state_builder import GpuModelCodes, build_state
 from windlass.cluster.node_table import NodeTable
-from windlass.cluster.pod_accounting import account_pod, account_pods, grants_of_bound_pod
+from windlass.cluster.pod_accounting import (
+    account_pod,
+    account_pods,
+    grants_of_bound_pod,
+    is_contested,
+    named_devices,
+)
 from windlass.cluster.pod_mix_history import PodMixHistory
 from windlass.cluster.pod_table import (
     NO_PREVIOUS_BINDING,
@@ -72,6 +78,8 @@ class Store:
         """Pod → node of binds that were sent and are not confirmed yet."""
         self._guessed_pods: dict[str, set[str]] = {}
         """Node → bound pods whose devices neither the node agent nor a bind of ours names."""
+        self._contested_nodes: set[str] = set()
+        """Nodes with bound pods that name a device which another one has."""
         self._unreadable: dict[str, str] = {}
         self._broken: dict[tuple[str, str, str], str] = {}
         """Objects other than pods and nodes that a bug of ours keeps from being read → its message."""
@@ -251,6 +259,7 @@ class Store:
             self._columns, self._state = self._nodes.rebuild()
             self._state_shared = False
             self._pods_with_affinity = 0
+            self._contested_nodes.clear()
             self._account_again(self._pods.row_of.items(), [*self._guessed_pods])
         elif self._nodes.changed_nodes:
             self._update_nodes(sorted(self._nodes.changed_nodes))
@@ -266,13 +275,14 @@ class Store:
         for name in names:
             self._nodes.update_row(self._state, index[name], name)
         self._nodes.changed_nodes.clear()
+        self._contested_nodes.difference_update(names)
         self._account_again(bound, [name for name in names if name in self._guessed_pods])
 
     def _account_again(self, pods: Iterable[tuple[str, int]], guessed: Sequence[str]) -> None:
         """Accounts bound pods, and the pods with guessed devices on the nodes `guessed`; none is accounted yet."""
         # Pods whose devices are known go first, so that no guess takes these devices.
         guesses = set().union(*(self._guessed_pods[name] for name in guessed))
-        for key, row in sorted(pods, key=lambda item: not self._pods.grants(item[1])):
+        for key, row in sorted(pods, key=lambda item: self._device_rank(*item)):
             name = self._node_name(key, row)
             if name and key not in guesses:
                 self._account_on(row, self._columns.index.get(name, UNKNOWN_NODE))
@@ -280,11 +290,29 @@ class Store:
             self._assign_guessed_devices(name)
 
     def _account_on(self, row: int, node: int) -> None:
-        grants = self._pods.grants(row)
-        if node >= 0 and not grants:
-            grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node)
+        grants, pod = self._pods.grants(row), self._pods.object(row)
+        # The node may have had other devices when the grants were looked up. No annotation says where on its GPU a MIG
+        # instance is: such grants are kept as long as they are on the named GPUs.
+        if node >= 0 and (not grants or (pod.is_bound and named_devices(pod.metadata.annotations))):
+            kept = grants if grants and grants[0].profile else ()
+            grants = self._grants_of(pod, self._pods.shape(row), node, kept)
         self._pods.bind(row, node, grants)
         self._account(row, 1)
+        if node >= 0 and is_contested(self._state, node, grants, pod.metadata.annotations):
+            self._contested_nodes.add(self._columns.names[node])
+
+    def _device_rank(self, key: str, row: int) -> tuple[int, int, str]:
+        """Which pod gets its devices first: one whose devices are kept, one whose node agent reports them, then the
+        oldest of those that only claim them, then one whose devices are looked for."""
+        pod, grants = self._pods.object(row), self._pods.grants(row)
+        annotations = pod.metadata.annotations
+        is_named = pod.is_bound and named_devices(annotations)
+        if grants and (grants[0].profile or not is_named):
+            return 0, 0, ""
+        if not is_named:
+            return 3, 0, ""
+        rank = 1 if annotations.get(ALLOCATED_DEVICES_ANNOTATION) else 2
+        return rank, int(self._pods.rows.created[row]), key
 
     def _will_be_rebuilt(self, node: int) -> bool:
         """Whether the node's row will be written again before it is read; until then nothing is accounted on it."""
@@ -361,14 +389,14 @@ class Store:
         asks_gpus = traits.shape != UNREADABLE and self._shapes[traits.shape].gpu is not None
         if asks_gpus:
             self._remove_guessed(name)
-        if node < 0:
+        if node < 0 or self._will_be_rebuilt(node):  # `_account_on` looks them up when the node's row is written
             grants = previous.grants
-        elif self._will_be_rebuilt(node):  # the grants are looked up again when the node's row is written
-            grants = () if ALLOCATED_DEVICES_ANNOTATION in pod.metadata.annotations else previous.grants
         else:
             grants = self._grants_of(pod, traits.shape, node, previous.grants)
         self._account(self._pods.append(key, pod, traits, node, grants), 1)
-        if asks_gpus:
+        if asks_gpus and node >= 0:
+            if name in self._contested_nodes or is_contested(self._state, node, grants, pod.metadata.annotations):
+                self._nodes.changed_nodes.add(name)  # so that all its pods get their devices again, in order
             self._assign_guessed_devices(name)
 
     # Pods with unknown devices get what pods with known devices leave, whichever came first.
@@ -415,7 +443,10 @@ class Store:
             return
         self._auxiliary.pod_removed(key)
         self._account(row, -1)
-        self._guessed_pods.get(self._node_name(key, row), set()).discard(key)
+        name = self._node_name(key, row)
+        self._guessed_pods.get(name, set()).discard(key)
+        if name in self._contested_nodes and self._pods.grants(row):
+            self._nodes.changed_nodes.add(name)
         self._pods.remove(key)
         self._unreadable.pop(key, None)
         self._assumed.pop(key, None)

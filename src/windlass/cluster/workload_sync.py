@@ -100,7 +100,7 @@ class WorkloadSync:
         if self._index is None:
             return self._system, _NO_WORKLOADS
         self._index.set_quotas(self._quotas.values())
-        for node in self._nodes:
+        for node in sorted(self._nodes):
             self._index.put_node(node, cluster.nodes_for_grouping.get(node))
         for key in sorted(self._pods):
             self._index.put_pod(key, cluster.pod_for_grouping(key))

@@ -97,6 +97,13 @@ class EngineView:
     def _workloads(self) -> dict[str, Workload]:
         return {workload.key: workload for workload in self._snapshot.workloads}
 
+    def keys_of(self, kind: str, name: str) -> list[str]:
+        """Under which keys the object's workload may be: its name, unless that is the key of another kind's; then its
+        name and kind."""
+        found = self._workloads.get(name)
+        is_own = (found.kind if found is not None else "Pod") == kind
+        return [name] if is_own else [f"{name}.{kind.lower()}"]
+
     def workloads_containing(self, pods: Iterable[str]) -> list[str]:
         """Keys of the workloads that contain these pods, also if the owning object is not in the evidence."""
         return list(dict.fromkeys(key for pod in pods for key in self._workloads_by_pod.get(pod, ())))

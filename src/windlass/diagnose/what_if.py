@@ -117,7 +117,7 @@ class WhatIf:
         objects = (subject.item, *subject.owners, *subject.related, *subject.pods)
         groups = {f"{pod.namespace}/{group.name}" for pod in subject.pods if (group := group_of(pod))}
         gangs = self.engine.workloads_containing(f"{pod.namespace}/{pod.name}" for pod in subject.pods)
-        own = [f"{obj.namespace}/{obj.name}" for obj in objects]
+        own = [key for obj in objects for key in self.engine.keys_of(obj.kind, f"{obj.namespace}/{obj.name}")]
         return list(dict.fromkeys([*own, *sorted(groups), *gangs]))
 
 

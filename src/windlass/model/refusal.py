@@ -66,6 +66,10 @@ class Refusals(msgspec.Struct, frozen=True):
         """Whether one of the pods may not be evicted."""
         return bool(self.evictions) and any(pod in self.evictions for pod in pods)
 
+    def end_of(self, pods: Iterable[str]) -> int:
+        """From when on all these pods may be evicted; 0: now."""
+        return max((self.evictions[pod].until for pod in pods if pod in self.evictions), default=0)
+
     def affecting(self, workload: str, pods: Iterable[str]) -> tuple[Refusal, ...]:
         """The refusals that affect a pending workload with these pods."""
         kept = [refusal for refusal in self.evictions.values() if refusal.for_workload == workload]
@@ -78,7 +82,7 @@ NO_REFUSALS = Refusals()
 def index_refusals(found: Iterable[Refusal]) -> Refusals:
     evictions: dict[str, Refusal] = {}
     binds: dict[str, tuple[Refusal, ...]] = {}
-    for refusal in found:
+    for refusal in sorted(found, key=lambda refusal: refusal.key):  # texts name them in this order
         if refusal.kind == BIND:
             binds[refusal.pod] = (*binds.get(refusal.pod, ()), refusal)
         else:

@@ -106,10 +106,17 @@ class _DecisionBuilder:
                 self._admits.setdefault(workload_key(outcome.workload), []).append(outcome)
                 self._bind(self._context.piece_by_key[outcome.workload], workload_keys(outcome.after))
             elif isinstance(outcome, Evicted):
+                if not outcome.preemptor and self._is_refused(outcome.workload):
+                    continue  # its queue is stopped: it is evicted once the refusal has ended
                 key = workload_key(outcome.workload)
                 self._evicted.setdefault(key, []).append(outcome)
             elif self._with_holds:
                 self._hold(outcome, found)
+
+    def _is_refused(self, key: str) -> bool:
+        """Whether the API server has just refused to evict one of its pods."""
+        pods = (name for pod_set in self._context.piece_by_key[key].pod_sets for name in pod_set.pod_keys)
+        return self._context.snapshot.refusals.forbid_eviction(pods)
 
     def _bind(self, piece: Workload, after: tuple[str, ...]) -> None:
         """Binds the pods that exist; of a workload without pods only the admission is written."""

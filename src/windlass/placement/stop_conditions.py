@@ -50,7 +50,7 @@ class StopConditions:
         readiness: Readiness | None = None,
     ) -> None:
         self._readiness = readiness
-        self._pods, self._pod_row = snapshot.pods, pod_row
+        self._pods, self._pod_row, self._refusals = snapshot.pods, pod_row, snapshot.refusals
         self._now, self._grace, self._time = now, grace, time
 
     def workloads_to_stop(
@@ -61,7 +61,8 @@ class StopConditions:
         late: Container[str] = (),
     ) -> Iterator[tuple[Workload, str]]:
         """The workloads to stop, each with the reason. Those in `changing` get pods in this decision and are skipped;
-        those in `late` have pods without a node."""
+        those in `late` have pods without a node. What the API server has just refused is not tried again until
+        the refusal ends."""
         limited = [pod for pod in single_pods if pod.max_run_seconds is not None]
         for workload in (*workloads.values(), *limited):
             is_plain_pod = workload.kind == "Pod" and workload.max_run_seconds is None
@@ -70,7 +71,7 @@ class StopConditions:
             reason = self.kueue_reason(workload) or self.duration_exceeded_reason(workload) or outgrown_reason(workload)
             if not reason and workload.key in workloads:
                 reason = self.below_minimum_reason(workload, workload.key in late)
-            if reason:
+            if reason and not self._refusals.forbid_eviction(_pods_of(workload)):
                 yield workload, reason
 
     def kueue_reason(self, workload: Workload) -> str:

@@ -71,7 +71,7 @@ def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
         now=now,
         pods=tuple(pods.values()),
         nodes=nodes,
-        hostnames={node.labels.get(HOSTNAME_LABEL, name): name for name, node in nodes.items()},
+        hostnames={node.labels.get(HOSTNAME_LABEL, name): name for name, node in sorted(nodes.items(), reverse=True)},
         workloads=workloads,
         pod_groups=groups,
         owners=owners,

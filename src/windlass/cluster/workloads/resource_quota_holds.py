@@ -12,8 +12,10 @@ from collections.abc import Sequence
 import msgspec
 
 from windlass.model.errors import InputError
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.namespace_limits import ResourceQuota, exceeded_quota_message
-from windlass.model.quota import quota_requests
+from windlass.model.quota import MILLI_PER_GPU
+from windlass.model.requests import pod_requests
 from windlass.model.workload import Workload
 
 Amounts = dict[str, int]
@@ -60,12 +62,14 @@ def _check(workload: Workload, quotas: Sequence[ResourceQuota], requested: dict[
 
 
 def _with_missing_pods(workload: Workload, before: Amounts) -> Amounts:
-    """The amounts `before`, plus the requests of the workload's pods that don't exist yet."""
+    """The amounts `before`, plus the requests of the workload's pods that don't exist yet: as in the API server, by
+    the name of the resource, so that a share of a GPU counts for nothing."""
     sums = dict(before)
     for pod_set in workload.pod_sets:
         missing = max(0, pod_set.count - len(pod_set.pod_keys)) if workload.uid else pod_set.count
-        for resource, amount in quota_requests(pod_set.template).items():
-            sums[resource] = sums.get(resource, 0) + amount * missing
+        for resource, amount in pod_requests(pod_set.template).items():
+            units = amount * MILLI_PER_GPU if resource == GPU_RESOURCE else amount
+            sums[resource] = sums.get(resource, 0) + units * missing
     return sums
 
 

@@ -62,6 +62,8 @@ class WorkloadIndex:
         self._pods: dict[str, Pod] = {}
         self._nodes: TrackedMap[str, Node] = TrackedMap(tracker, NODE)
         self._hostnames: TrackedMap[str, str] = TrackedMap(tracker, HOST)
+        self._nodes_by_hostname: dict[str, set[str]] = {}
+        """Value of the label → the nodes with it; the first by name counts."""
         self._workloads: TrackedMap[str, WorkloadObject] = TrackedMap(tracker, WORKLOAD)
         self._owners: TrackedMap[OwnerKey, Owner] = TrackedMap(tracker, OWNER)
         self._groups: TrackedMap[tuple[str, str], PodGroup] = TrackedMap(tracker, GROUP)
@@ -119,11 +121,19 @@ class WorkloadIndex:
         self._replace(self._nodes, NODE, name, node)
         before = known.labels.get(HOSTNAME_LABEL, name) if known is not None else None
         after = node.labels.get(HOSTNAME_LABEL, name) if node is not None else None
-        if before != after:
-            if before is not None and dict.get(self._hostnames, before) == name:
-                self._replace(self._hostnames, HOST, before, None)
-            if after is not None:
-                self._replace(self._hostnames, HOST, after, name)
+        if before == after:
+            return
+        if before is not None:
+            self._nodes_by_hostname[before].discard(name)
+            self._update_hostname(before)
+        if after is not None:
+            self._nodes_by_hostname.setdefault(after, set()).add(name)
+            self._update_hostname(after)
+
+    def _update_hostname(self, hostname: str) -> None:
+        node = min(self._nodes_by_hostname[hostname], default=None)
+        if node != dict.get(self._hostnames, hostname):
+            self._replace(self._hostnames, HOST, hostname, node)
 
     def put_workload(self, key: str, workload: WorkloadObject | None) -> None:
         known = dict.get(self._workloads, key)
@@ -161,13 +171,14 @@ class WorkloadIndex:
         self, system: QueueSystem, limits: Iterable[LimitRange], quotas: Iterable[ResourceQuota]
     ) -> None:
         """Sets what affects every workload: queues, flavors, priority classes, LimitRanges and ResourceQuotas."""
-        self._inputs = msgspec.structs.replace(self._inputs, queue_system=system, limit_ranges=tuple(limits))
+        ranges = tuple(sorted(limits, key=_namespaced_name))
+        self._inputs = msgspec.structs.replace(self._inputs, queue_system=system, limit_ranges=ranges)
         self.set_quotas(quotas)
         self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._entries))
 
     def set_quotas(self, quotas: Iterable[ResourceQuota]) -> None:
         """ResourceQuotas change with every created pod, so no workload depends on them: `grouping` checks them."""
-        self._quotas = tuple(quotas)
+        self._quotas = tuple(sorted(quotas, key=_namespaced_name))
 
     @property
     def queue_system(self) -> QueueSystem:
@@ -398,6 +409,11 @@ def group_workloads(inputs: GroupingInputs) -> Grouping:
     for pod in inputs.pods:
         index.put_pod(pod.key, pod)
     return index.grouping(inputs.now)
+
+
+def _namespaced_name(limits: LimitRange | ResourceQuota) -> tuple[str, str]:
+    """Of several that forbid the same the first is named, in whatever order they came."""
+    return limits.namespace, limits.metadata.name
 
 
 def _unit_with_pods(key: UnitKey, pods: Iterable[Pod]) -> Unit:

@@ -88,11 +88,14 @@ class Occupancy:
         self._running += running
 
     def _add_running_occupants(self) -> None:
-        usage = self.overlay.cache.usage
+        usage, refusals = self.overlay.cache.usage, self.overlay.snapshot.refusals
         for workload in self._running:
             queue = workload.admission.cluster_queue if workload.admission is not None else ""
             queue_usage = (queue, usage.get_or_make(workload, admitted_usage)) if queue else None
-            end = expected_end(workload, self.settings, self.now)
+            refused = (
+                refusals.end_of(key for pod_set in workload.pod_sets for key in pod_set.pod_keys) if refusals else 0
+            )
+            end = expected_end(workload, self.settings, self.now, refused)
             self._occupants[workload.key] = Occupant(workload, end, queue_usage)
             if queue_usage is not None:
                 self._running_usage[workload.key] = (end, queue_usage)

@@ -70,17 +70,18 @@ def run_estimate_of(workload: Workload, settings: PlannedStartSettings) -> RunTi
     return settings.run_estimates.get(queue, run_shape(workload))
 
 
-def expected_end(workload: Workload, settings: PlannedStartSettings, now: int) -> int | None:
-    """When a running workload ends, always after now; None where that is not known."""
+def expected_end(workload: Workload, settings: PlannedStartSettings, now: int, refused_until: int = 0) -> int | None:
+    """When a running workload ends, always after now; None where that is not known. `refused_until`: the API server
+    refuses to evict it before that."""
     limit = run_limit_of(workload, settings)
     started = workload.started_at or (workload.admission.reserved_at if workload.admission else 0)
     if limit is None or not started:
         return None
     end = max(started, 0) + limit
+    if workload.max_run_seconds is not None and not workload.run_limit_enforced:
+        return max(end, now + 1, refused_until)  # when its declared duration is over, a decision stops it
     if end > now:
         return end
-    if workload.max_run_seconds is not None and not workload.run_limit_enforced:
-        return now + 1  # its declared duration is over, and this decision stops it
     if now - end <= OVERDUE_SECONDS:
         return now + 1
     longer = _estimate_after(workload, settings, now - started)
