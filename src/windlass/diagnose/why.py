@@ -222,8 +222,9 @@ class Inquiry(WaitingInquiry):
         said = refusal.reported_cause(self.evidence, self.subject, self.now)
         if said is not None:
             return self._concluded(said)
+        if (queued := self.queued_answer()) is not None:
+            return queued
         stages: tuple[Callable[[], Finding | None], ...] = (
-            lambda: queue.queue_finding(self.evidence, self.subject),
             lambda: gang.deadlock_finding(self.evidence, self.subject),
             lambda: quota_finding(self.evidence, self.subject),
             self.held_finding,
