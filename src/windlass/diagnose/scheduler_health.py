@@ -54,7 +54,7 @@ START_REMEDY = "start it again"
 
 
 def _unheard_of(evidence: Evidence, name: str) -> Finding:
-    """Nothing in the cluster has that name; one that is spelt nearly the same and places pods, or is Windlass, is suggested."""
+    """Nothing in the cluster has that name; one that is spelt nearly the same is suggested."""
     message = f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)"
     unread = MissingEvidence("the schedulers that run", f"kubectl get pods,leases -A | grep {name}")
     is_known = evidence.has_kind("Lease") or "Pod" in evidence.complete_kinds
