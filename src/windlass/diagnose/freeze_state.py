@@ -18,8 +18,6 @@ from windlass.kube.freeze import FREEZE_CONFIG_MAP, HANDED_OVER, SCHEDULER_NAMES
 
 AGENTS_NAMESPACE = "windlass-node"
 """Where only node agents obey: they start nothing."""
-GO_ON = "let it go on"
-SEE_OTHER = "see whether kube-scheduler runs (kubectl get pods -n {}), or let Windlass go on"
 
 
 def with_freeze(evidence: Evidence, subject: Subject, finding: Finding, is_windlass: bool) -> Finding:
@@ -41,8 +39,10 @@ def with_freeze(evidence: Evidence, subject: Subject, finding: Finding, is_windl
     if not (is_idle or waits):
         return msgspec.structs.replace(finding, evidence=(*finding.evidence, stopped))
     where = "" if namespace == SCHEDULER_NAMESPACE else f" -n {namespace}"
-    command = f"windlass handover --back{where}" if is_handed_over else f"windlass freeze --off{where}"
-    remedy = f"{SEE_OTHER.format(namespace)}: {command}" if is_handed_over else f"{GO_ON}: {command}"
+    remedy = f"let it go on: windlass freeze --off{where}"
+    if is_handed_over:
+        pods = f"kubectl get pods -n {namespace}"
+        remedy = f"see whether kube-scheduler runs ({pods}), or let Windlass go on: windlass handover --back{where}"
     before = () if is_idle else (finding.code,)
     return Finding("WRONG_SCHEDULER", stopped, (finding.message, *finding.evidence), before, remedy)
 

@@ -114,15 +114,12 @@ def startup_taint(node: Node) -> str:
     return next((key for key in hard if key not in LIFECYCLE_TAINTS and is_lifecycle_taint(key)), "")
 
 
-WAIT_FOR_OPERATOR = "wait for the operator (windlass stack explain {})"
-
-
 def down_remedy(node: Node) -> str:
     """What to do about a node that takes no pods."""
     if unschedulable_reason(node) in ("cordoned", "unschedulable"):
         return f"if it is fit, kubectl uncordon {node.name}"
     if startup_taint(node) in (*OPERATOR_TAINTS, NOT_READY_GPU_TAINT):
-        return f"{WAIT_FOR_OPERATOR.format(node.name)}; do not tolerate the taint"
+        return f"wait for the operator (windlass stack explain {node.name}); do not tolerate the taint"
     if unschedulable_reason(node).startswith("tainted"):
         agent = f"kubectl get pods -A -o wide --field-selector spec.nodeName={node.name}"
         return f"repair the agent that takes the taint away ({agent}); do not tolerate it"

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.nodes import WAIT_FOR_OPERATOR, gpu_resources
+from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.names.nvidia import GPU_COUNT_LABEL
 from windlass.model.node import Node
@@ -48,8 +48,8 @@ def _without_stack(evidence: Evidence, finding: Finding) -> Finding:
     named = WAITS_FOR_OPERATOR.search(finding.remedy)
     if named is None or not _is_left_alone(evidence, named[1]):
         return finding
-    remedy = finding.remedy.replace(named[0], NO_STACK.format(named[1]))
-    return msgspec.structs.replace(finding, remedy=remedy)
+    instead = f"no GPUStack selects node {named[1]}, so the operator does nothing there: create one, or add it to one"
+    return msgspec.structs.replace(finding, remedy=finding.remedy.replace(named[0], instead))
 
 
 def _is_left_alone(evidence: Evidence, name: str) -> bool:
@@ -59,8 +59,8 @@ def _is_left_alone(evidence: Evidence, name: str) -> bool:
     return reason == "StackMissing" or ("GPUStack" in evidence.complete_kinds and not evidence.of_kind("GPUStack"))
 
 
-WAITS_FOR_OPERATOR = re.compile(re.escape(WAIT_FOR_OPERATOR).replace(re.escape("{}"), r"(\S+)"))
-NO_STACK = "no GPUStack selects node {0}, so the operator does nothing there: create one, or add the node to one"
+WAITS_FOR_OPERATOR = re.compile(r"wait for the operator \(windlass stack explain (\S+)\)")
+"""The remedy of `nodes.down_remedy` and `podless_objects`."""
 
 
 def node_notes(evidence: Evidence, name: str) -> Iterator[str]:

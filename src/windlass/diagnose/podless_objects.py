@@ -80,7 +80,7 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
     found = gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
     notes = tuple(node_notes(evidence, node.name))
     if notes and found is None:
-        remedy = nodes.WAIT_FOR_OPERATOR.format(node.name)
+        remedy = f"wait for the operator (windlass stack explain {node.name})"
         return Finding("NODE_UNSCHEDULABLE", notes[0], notes[1:], remedy=remedy)
     if found is None:
         return None

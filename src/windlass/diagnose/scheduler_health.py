@@ -63,7 +63,8 @@ def _unheard_of(evidence: Evidence, name: str) -> Finding:
     known = placing.union(DEFAULT_SCHEDULERS, *published) - {name}
     close = next(iter(difflib.get_close_matches(name, sorted(known), 1)), "")
     remedy = f"use schedulerName: {close}" if close else ""
-    remedy += ", which places other pods here" if close in placing else ""
+    if close in placing:
+        remedy = f"use schedulerName: {close}, which places other pods here"
     missing = () if is_known else (unread,)
     return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close, changed_by=USERS)
 
