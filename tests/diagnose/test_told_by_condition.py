@@ -84,6 +84,12 @@ def test_the_work_that_preempted_it_is_named() -> None:
     assert f"Workload team/job-asked: {message}: Workload team/boss" in found.evidence
 
 
+def test_that_victims_are_about_to_go_is_what_the_condition_alone_says() -> None:
+    message = "0/2 nodes are available: waiting for preempted pods on g1 to terminate (WAITING_FOR_PREEMPTION)"
+    found = told(8, message, *NODES, *queues(64), *HALVES)
+    assert found.headline.startswith("Waiting for preempted pods on g1 to terminate")
+
+
 @pytest.mark.parametrize("objects", [[], [*NODES, *queues()]])
 def test_without_a_hold_of_the_engine_the_condition_is_told_without_its_frame(objects: list[Unstructured]) -> None:
     """No nodes are in the evidence, or the engine would start it now."""

@@ -94,8 +94,11 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
 def is_said_by_windlass(subject: Subject, finding: Finding) -> bool:
     """Whether the finding only repeats the condition in which Windlass tells the owner why the work waits.
 
-    Such a condition is as old as the decision before, names nobody else's work and has no numbers.
+    Such a condition is as old as the decision before, names nobody else's work and has no numbers. That victims are
+    about to go is what it alone says.
     """
+    if finding.code == "WAITING_FOR_PREEMPTION":
+        return False
     workloads = [item for item in subject.related if item.kind == "Workload"][:1]
     said = [nested_string(find_condition(item.data, "QuotaReserved"), "message") for item in workloads]
     return any(code_of_message(text) == finding.code and _own_words(text) == finding.headline for text in said)
