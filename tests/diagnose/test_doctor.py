@@ -10,9 +10,12 @@ from click.testing import CliRunner
 from tests.diagnose.objects import GPU, GPU_TAINT, NOW, evidence, node, pod, thing
 
 from windlass.cli.doctor import doctor
-from windlass.diagnose.doctor.cluster import examine_cluster
+from windlass.diagnose.doctor.cluster import examine_cluster, examine_node
 from windlass.diagnose.doctor.local_host import Host, examine_here
 from windlass.diagnose.doctor.report import Symptom
+from windlass.embedded.fleet import default_fleet
+from windlass.model.codec import to_unstructured
+from windlass.model.fleet import expand_fleet
 from windlass.model.unstructured import Unstructured
 
 T4 = {"nvidia.com/gpu.product": "Tesla-T4", "nvidia.com/gpu.count": "4"}
@@ -75,6 +78,24 @@ def test_a_healthy_cluster_has_nothing_to_report() -> None:
 )
 def test_what_is_wrong_with_a_cluster(objects: list[Unstructured], check: str) -> None:
     assert check in checks(*objects)
+
+
+def test_the_nodes_of_the_default_fleet_are_fit() -> None:
+    """MIG instances and shares are not counted as GPUs, and a node without GPUs lacks none."""
+    fleet = evidence([to_unstructured(each) for each in expand_fleet(default_fleet())])
+    found = [symptom for name in fleet.nodes for symptom in examine_node(fleet, fleet.nodes[name], NOW)]
+    assert [symptom for symptom in (*found, *examine_cluster(fleet, NOW)) if symptom.level != "ok"] == []
+    assert "is no GPU node" in next(symptom.saw for symptom in found if symptom.where == "cpu-0")
+
+
+def test_a_lost_gpu_of_a_partitioned_pool_is_seen() -> None:
+    """By the labels, since the instances say nothing."""
+    shares = {"nvidia.com/gpu.replicas": "4"}
+    labels = [T4 | POOL | shares | {"nvidia.com/gpu.count": count} for count in ("4", "4", "3")]
+    found = checks(
+        *(node(f"g{i}", 4 * int(each["nvidia.com/gpu.count"]), labels=each) for i, each in enumerate(labels))
+    )
+    assert found["gpus-per-node"].saw == "has 3 GPUs; most nodes of its pool have 4"
 
 
 def host(

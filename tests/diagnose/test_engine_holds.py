@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 from tests.diagnose.objects import GPU, NOW, ask, evidence, node, pod, thing
 
 from windlass.apply.executor import BIND_REFUSED_SECONDS
+from windlass.cli.why_text import diagnosis_text
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import queueing_finding
 from windlass.diagnose.why import why
@@ -154,6 +156,17 @@ def queued_job(**spec: object) -> list[Unstructured]:
         thing("LocalQueue", "main", {"clusterQueue": "main"}, KUEUE),
         thing("Job", "train", {"suspend": True, "parallelism": 1, "template": template}, "batch/v1", labels=labels),
     ]
+
+
+def test_the_text_promises_a_patch_only_where_one_is_printed() -> None:
+    halves = [pod("busy-1", 2, on="g1"), pod("busy-2", 2, on="g2")]
+    found = ask("pod/asked", node("g1", 4), node("g2", 4), *halves, pod("asked", 4))
+    assert found.printed_patch == found.patches[0]
+    assert "--patch prints the first" in " ".join(diagnosis_text(found, wide=False).split())
+    late = tuple(replace(patch, runs_after=False) for patch in found.patches)
+    waits = replace(found, patches=late)
+    assert waits.printed_patch is None
+    assert "--patch" not in diagnosis_text(waits, wide=False)
 
 
 @pytest.mark.parametrize("busy", [False, True])

@@ -5,6 +5,8 @@ from __future__ import annotations
 from tests.diagnose.objects import GPU, NOW, ask, evidence, node, plugin, pod
 
 from windlass.diagnose.doctor.cluster import examine_cluster
+from windlass.diagnose.why import why
+from windlass.model.names.windlass import UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
 
 
@@ -73,6 +75,39 @@ def test_a_step_that_is_not_done_is_named() -> None:
     found = ask("node/gpu-7", node("gpu-7", 8), operator_object("GPUNode", "gpu-7", status=status))
     assert found.code == "NODE_UNSCHEDULABLE"
     assert "not ready for GPU work until about 12:30 UTC: KernelHeadersMissing: driver Waiting" in found.headline
+
+
+def test_a_fault_that_the_operator_suspects_is_left_to_its_repair() -> None:
+    hosts = {"gpu-7": "[1.0] NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."}
+    alone = ask("node/gpu-7", ILL, *plugin("gpu-7"), hosts=hosts)
+    found = ask("node/gpu-7", ILL, *plugin("gpu-7"), repair("gpu-7-2-1", 2, ""), hosts=hosts)
+    assert (found.code, "leave it to repair gpu-7-2-1" in found.headline) == (alone.code, True)
+    assert "repair gpu-7-2-1 of GPU 2 of gpu-7 is Suspected" in found.evidence
+    over = ask("node/gpu-7", ILL, *plugin("gpu-7"), repair("gpu-7-2-1", 2, "Returned"), hosts=hosts)
+    assert over.headline == alone.headline
+
+
+def test_who_has_taken_a_gpu_out_of_service_and_why_is_told() -> None:
+    ill = node("gpu-7", {GPU: 6}, capacity={GPU: 8})
+    ill["metadata"]["annotations"] = {UNHEALTHY_DEVICES_ANNOTATION: "2,5"}
+    quarantine = repair("gpu-7-q-1", 2, "Draining")
+    quarantine["spec"] |= {"requestedBy": "alice", "fault": "wrong results in team/train"}
+    found = ask("gpu/gpu-7:2", ill, *plugin("gpu-7"), quarantine)
+    line = "repair gpu-7-q-1 of GPU 2 of gpu-7 is Draining, asked for by alice: wrong results in team/train"
+    assert line in found.evidence
+    assert "windlass repair return gpu-7-q-1" in found.headline
+    assert line not in ask("gpu/gpu-7:5", ill, *plugin("gpu-7"), quarantine).evidence
+
+
+def test_nobody_is_told_to_wait_for_an_operator_that_leaves_the_node_alone() -> None:
+    left = operator_object("GPUNode", "gpu-7", status={"phase": "NotOurs", "reason": "StackMissing"})
+    found = ask("node/gpu-7", changing("windlass.dev/gpu-not-ready"), left)
+    assert "no GPUStack selects node gpu-7" in found.headline
+    assert "wait for the operator" not in found.headline
+    known = evidence([changing("windlass.dev/gpu-not-ready")])
+    assert "wait for the operator" in why(known, "node/gpu-7", "", NOW).headline
+    known.complete_kinds.add("GPUStack")
+    assert "no GPUStack selects node gpu-7" in why(known, "node/gpu-7", "", NOW).headline
 
 
 def test_without_the_operator_nothing_is_added() -> None:

@@ -81,6 +81,13 @@ def test_a_young_pod_may_still_be_decided_about() -> None:
     assert ask("pod/asked", node("g1", 4), young).code == "NONE"
 
 
+def test_a_name_that_is_nearly_windlass_is_taken_for_it_also_before_it_has_placed_anything() -> None:
+    found = ask("pod/asked", node("g1", 4), untouched("windlas"), lease("other", "2026-03-01T11:59:55Z"))
+    assert found.code == "WRONG_SCHEDULER"
+    assert found.headline.endswith("— use schedulerName: windlass.")
+    assert found.patches[0].what == "use the scheduler windlass"
+
+
 # Quota of a queue, and quota of a namespace
 
 

@@ -72,11 +72,11 @@ def handover(
 async def hand_over(client: KubeClient, options: HandoverOptions) -> None:
     from windlass.cli.handover_manifests import NAME, handover_manifests
     from windlass.cli.install import path_of
-    from windlass.kube.freeze import STOP_SECONDS
+    from windlass.kube.freeze import HANDED_OVER, STOP_SECONDS
     from windlass.kube.request import APPLY_PATCH, Request
     from windlass.kube.write_requests import FIELD_MANAGER
 
-    await write_freeze(client, [options.namespace], frozen=True, reason="handed over to kube-scheduler")
+    await write_freeze(client, [options.namespace], frozen=True, reason=HANDED_OVER)
     print_note(f"Windlass is frozen; kube-scheduler starts in {STOP_SECONDS:.0f} s")
     await asyncio.sleep(STOP_SECONDS)
     query = (("fieldManager", FIELD_MANAGER), ("force", "true"))

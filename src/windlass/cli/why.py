@@ -173,11 +173,10 @@ def _print_patch(diagnosis: Diagnosis) -> None:
         return
     import yaml
 
-    best = diagnosis.patches[0]
-    if not best.runs_after and diagnosis.nodes:
-        print_note(
-            f"No patch of {diagnosis.subject} would let it run now; with the nearest ({best.what}) it would wait."
-        )
+    best = diagnosis.printed_patch
+    if best is None:
+        nearest = diagnosis.patches[0].what
+        print_note(f"No patch of {diagnosis.subject} would let it run now; with the nearest ({nearest}) it would wait.")
         return
     where = f"-n {best.target.namespace} " if best.target.namespace else ""
     if not best.accepted:

@@ -153,6 +153,6 @@ def _patches(diagnosis: Diagnosis, width: int) -> str:
         f"{'' if patch.accepted else ', to be deleted and created again'})"
         for patch in diagnosis.patches
     ]
-    if lines:
+    if diagnosis.printed_patch is not None:
         lines[-1] += "; --patch prints the first"
     return _listed("Smallest change", lines, width)

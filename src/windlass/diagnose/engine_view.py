@@ -11,16 +11,19 @@ from functools import cached_property
 
 from windlass.cluster.snapshot import Snapshot
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.explanations import USERS
 from windlass.diagnose.finding import Finding, Outlook
 from windlass.isolation import IsolatingEngine
 from windlass.model.configuration import Settings
 from windlass.model.decision import Ask, Hold
 from windlass.model.errors import InputError
 from windlass.model.names.windlass import DECLARED_DURATION_ANNOTATION
+from windlass.model.obstacle import UNHEALTHY
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended_resource, pod_requests
 from windlass.model.times import format_timestamp
+from windlass.model.verdict import NEVER_FITS
 from windlass.model.workload import Workload
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS, Advisor
 from windlass.planner import engine_config
@@ -223,7 +226,18 @@ def queueing_finding(hold: Hold) -> Finding | None:
     quotas = [limit.text for limit in verdict.limits if limit.kind == "quota"]
     message = "; ".join(quotas or limits[:1]) or verdict.detail or verdict.message
     proof = (verdict.detail,) if verdict.detail and verdict.detail != message else ()
+    if verdict.code == "KUEUE_QUOTA_INSUFFICIENT" and verdict.is_infeasible:
+        said = message.rstrip(".") if "never starts" in message else f"{message.rstrip('.')}; {NEVER_FITS}"
+        return Finding(verdict.code, said, proof, remedy=NEVER_REMEDY, changed_by=USERS)
     return Finding(verdict.code, message.rstrip("."), proof, remedy=verdict.remedy)
+
+
+NEVER_REMEDY = "waiting does not help: ask for less, or have its quota raised or nodes added"
+
+
+def unhealthy_gpus(hold: Hold) -> tuple[str, ...]:
+    """The nodes that would take it if their unhealthy GPUs, which are named, were healthy."""
+    return tuple(obstacle.text for obstacle in hold.verdict.obstacles if obstacle.kind == UNHEALTHY)
 
 
 def engine_finding(hold: Hold) -> Finding:

@@ -187,6 +187,12 @@ class Diagnosis(msgspec.Struct, frozen=True):
     bound, started."""
 
     @property
+    def printed_patch(self) -> Patch | None:
+        """What `--patch` prints: the first, unless the engine has judged that it would still wait with it."""
+        best = next(iter(self.patches), None)
+        return None if best is None or (not best.runs_after and self.nodes) else best
+
+    @property
     def state(self) -> str:
         if self.code in ("NONE", "UNKNOWN"):
             return WELL if self.code == "NONE" else UNKNOWN

@@ -82,7 +82,7 @@ def _starts(move: Move, pods: Sequence[ClusterObject]) -> list[tuple[str, str]]:
 def making_room_finding(evidence: Evidence, item: ClusterObject) -> Finding | None:
     """A node is nominated for the pod, and victims there are asked for a checkpoint or are terminating."""
     nominated = nested_string(item.data, "status", "nominatedNodeName")
-    there = evidence.pods_on(nominated)
+    there = list(evidence.pods_on(nominated))
     asked = [pod for pod in there if ASK_ANNOTATION in _annotations(pod)]
     terminating = [pod for pod in there if nested_string(pod.data, "metadata", "deletionTimestamp")]
     if asked and not terminating:

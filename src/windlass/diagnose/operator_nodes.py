@@ -6,11 +6,12 @@ account: where it explains why capacity is missing, it also says until when.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator
 
 import msgspec
 
-from windlass.diagnose.evidence import Evidence
+from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
@@ -26,17 +27,40 @@ CAPACITY_CODES = frozenset(
 )
 """Answers to which it matters that the operator has GPUs out of service."""
 SHOWN_NODES = 3
+WHOLE_NODE = -1
+"""The GPU's index in a GPURepair of all of them."""
 ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
 
 
 def with_operator_notes(evidence: Evidence, finding: Finding, names: Iterable[str]) -> Finding:
     """The finding, with what the operator says of these nodes."""
+    finding = _without_stack(evidence, finding)
     if finding.code not in CAPACITY_CODES or not evidence.has_kind("GPUNode"):
         return finding
     notes = [note for name in names for note in node_notes(evidence, name)]
     more = f"and the operator has something to say of {len(notes) - SHOWN_NODES} more (windlass stack status)"
     shown = (*notes[:SHOWN_NODES], *((more,) if len(notes) > SHOWN_NODES else ()))
     return msgspec.structs.replace(finding, evidence=(*finding.evidence, *shown))
+
+
+def _without_stack(evidence: Evidence, finding: Finding) -> Finding:
+    """Nobody waits for the operator at a node that no GPUStack selects."""
+    named = WAITS_FOR_OPERATOR.search(finding.remedy)
+    if named is None or not _is_left_alone(evidence, named[1]):
+        return finding
+    instead = f"no GPUStack selects node {named[1]}, so the operator does nothing there: create one, or add it to one"
+    return msgspec.structs.replace(finding, remedy=finding.remedy.replace(named[0], instead))
+
+
+def _is_left_alone(evidence: Evidence, name: str) -> bool:
+    """Whether no GPUStack exists, or the operator has said that none selects the node."""
+    item = evidence.get("GPUNode", "", name)
+    reason = nested_string(item.data, "status", "reason") if item is not None else ""
+    return reason == "StackMissing" or ("GPUStack" in evidence.complete_kinds and not evidence.of_kind("GPUStack"))
+
+
+WAITS_FOR_OPERATOR = re.compile(r"wait for the operator \(windlass stack explain (\S+)\)")
+"""The remedy of `nodes.down_remedy` and `podless_objects`."""
 
 
 def node_notes(evidence: Evidence, name: str) -> Iterator[str]:
@@ -57,7 +81,7 @@ def node_notes(evidence: Evidence, name: str) -> Iterator[str]:
         yield _repair_note(evidence, name, devices)
     for repair in evidence.of_kind("GPURepair"):
         spec, state = nested_map(repair.data, "spec"), nested_map(repair.data, "status")
-        is_whole = nested_string(spec, "node") == name and spec.get("device", -1) == -1
+        is_whole = nested_string(spec, "node") == name and spec.get("device", WHOLE_NODE) == WHOLE_NODE
         if is_whole and nested_string(state, "phase") not in ("", "Suspected", "Returned"):
             yield f"{name} is in repair{_repair_end(evidence, [repair.name])} (repair {repair.name})"
 
@@ -73,6 +97,42 @@ def _repair_note(evidence: Evidence, name: str, devices: list[dict[str, object]]
     said = f": {', '.join(faults)}" if faults else ""
     names = f" (repair {', '.join(repairs)})" if repairs else ""
     return f"{len(devices)}{of} {gpus} on {name} {verb} in repair{_repair_end(evidence, repairs)}{said}{names}"
+
+
+def with_repair(evidence: Evidence, finding: Finding, node: str, device: int = WHOLE_NODE) -> Finding:
+    """The finding about a node or one of its GPUs, with the repairs that are open, and what ends the first of them."""
+    repairs = [item for item in evidence.of_kind("GPURepair") if _is_open_for(item, node, device)]
+    if not repairs:
+        return finding
+    first = repairs[0]
+    command = f"windlass repair show {first.name}"
+    remedy = f"see what repair {first.name} needs ({command})"
+    if nested_string(first.data, "spec", "requestedBy"):
+        remedy = f"windlass repair return {first.name} brings it back, once it is validated"
+    elif _phase(first) in ENDS_BY_ITSELF:
+        remedy = f"leave it to repair {first.name} ({command})"
+    notes = tuple(_repair_line(repair) for repair in repairs[:SHOWN_NODES])
+    return msgspec.structs.replace(finding, evidence=(*finding.evidence, *notes), remedy=remedy)
+
+
+def _is_open_for(repair: ClusterObject, node: str, device: int) -> bool:
+    """Of a node, all of its repairs count; of a GPU, its own and those of the whole node."""
+    spec = nested_map(repair.data, "spec")
+    is_there = nested_string(spec, "node") == node and _phase(repair) != "Returned"
+    return is_there and (device == WHOLE_NODE or spec.get("device", WHOLE_NODE) in (device, WHOLE_NODE))
+
+
+def _phase(repair: ClusterObject) -> str:
+    return nested_string(repair.data, "status", "phase") or "Suspected"
+
+
+def _repair_line(repair: ClusterObject) -> str:
+    spec = nested_map(repair.data, "spec")
+    device = spec.get("device", WHOLE_NODE)
+    what = nested_string(spec, "node") if device == WHOLE_NODE else f"GPU {device} of {nested_string(spec, 'node')}"
+    fault, by = nested_string(spec, "fault"), nested_string(spec, "requestedBy")
+    asked = f", asked for by {by}" if by else ""
+    return f"repair {repair.name} of {what} is {_phase(repair)}{asked}" + (f": {fault}" if fault else "")
 
 
 def _gpu_count(node: Node) -> int:

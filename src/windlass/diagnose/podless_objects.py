@@ -12,7 +12,7 @@ from windlass.diagnose.contradictions import unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.fit import capacity_and_allocatable
-from windlass.diagnose.operator_nodes import node_notes
+from windlass.diagnose.operator_nodes import node_notes, with_repair
 from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
@@ -84,7 +84,8 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
         return Finding("NODE_UNSCHEDULABLE", notes[0], notes[1:], remedy=remedy)
     if found is None:
         return None
-    return msgspec.structs.replace(found, evidence=(*found.evidence, *notes))
+    found = msgspec.structs.replace(found, evidence=(*found.evidence, *notes))
+    return with_repair(evidence, found, node.name)
 
 
 def _unhealthy_devices(node: Node) -> list[Finding]:
@@ -110,7 +111,7 @@ def gpu_finding(evidence: Evidence, name: str, now: int) -> Finding:
     own = [] if device.healthy else [Finding("DEVICE_UNHEALTHY", f"{title} is unhealthy", _said(evidence, node, index))]
     found = gpu_stack.node_cause(evidence, node, now, own)
     if found is not None and (not device.healthy or found.code not in ("DEVICE_UNHEALTHY", "GPU_HW_FAULT")):
-        return found
+        return with_repair(evidence, found, node.name, index)
     users = [pod.title for pod in evidence.pods_on(node.name) if index in _held(pod)]
     use = f"used by {', '.join(users)}" if users else "free"
     return Finding("NONE", f"nothing is wrong: {title} is {use}")

@@ -24,6 +24,7 @@ from windlass.diagnose.unstructured import (
     nested_maps,
     nested_string,
 )
+from windlass.model.message_code import CODE_AT_END
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 
 MANY_EVICTIONS = 3
@@ -90,6 +91,45 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
     return _suspended(subject, is_decided) if is_decided or not queue else None
 
 
+def is_said_by_windlass(subject: Subject, finding: Finding) -> bool:
+    """Whether the finding only repeats the condition in which Windlass tells the owner why the work waits.
+
+    Such a condition is as old as the decision before, names nobody else's work and has no numbers. That victims are
+    about to go is what it alone says.
+    """
+    if finding.code == "WAITING_FOR_PREEMPTION":
+        return False
+    workloads = [item for item in subject.related if item.kind == "Workload"][:1]
+    said = [nested_string(find_condition(item.data, "QuotaReserved"), "message") for item in workloads]
+    return any(code_of_message(text) == finding.code and _own_words(text) == finding.headline for text in said)
+
+
+def _own_words(message: str) -> str:
+    """A message of Windlass without its code and, where it counts no nodes, without the words about nodes."""
+    return CODE_AT_END.sub("", NODES_AVAILABLE.sub("", message)).rstrip(".")
+
+
+NODES_AVAILABLE = re.compile(r"^0/\d+ nodes are available: (?!\d)")
+
+
+def preempted_for(evidence: Evidence, subject: Subject) -> tuple[str, ...]:
+    """For whom it was evicted last, as its Workload says; empty if it was not preempted."""
+    workloads = [item for item in subject.related if item.kind == "Workload"]
+    evicted = [(item, find_condition(item.data, "Evicted")) for item in workloads]
+    return tuple(
+        f"{item.title}: {_with_preemptor(evidence, nested_string(condition, 'message'))}"
+        for item, condition in evicted
+        if nested_string(condition, "status") == "True" and nested_string(condition, "reason") == "Preempted"
+    )
+
+
+def _with_preemptor(evidence: Evidence, message: str) -> str:
+    """The message with the name of the workload whose UID it has."""
+    named = PREEMPTOR_UID.search(message)
+    known = evidence.of_kind("Workload") if named is not None else ()
+    return next((f"{message}: {item.title}" for item in known if named is not None and item.uid == named[1]), message)
+
+
 def is_admitted(subject: Subject) -> bool:
     return any(_admitted(item) for item in subject.related if item.kind == "Workload")
 
@@ -123,8 +163,11 @@ def victims_of(evidence: Evidence, subject: Subject) -> list[str]:
 
 def _is_for(message: str, uids: set[str]) -> bool:
     """Kueue names the preemptor's UID since 0.8, kube-scheduler since 1.27; older releases name none."""
-    named = re.search(r"(?:UID: |by pod )([\w-]{8,})", message)
+    named = PREEMPTOR_UID.search(message)
     return named is None or not uids or named[1] in uids
+
+
+PREEMPTOR_UID = re.compile(r"(?:UID: |by pod )([\w-]{8,})")
 
 
 def is_queued(subject: Subject) -> bool:
@@ -169,7 +212,7 @@ def _of_workload(evidence: Evidence, workload: ClusterObject) -> Finding | None:
     if nested_string(reserved, "status") == "False":
         ours = code_of_message(message)  # Windlass says the cause; only Kueue's messages have to be read
         if ours in CAUSES:
-            return Finding(ours, message.rstrip("."), (f"{workload.title}: {message}",))
+            return Finding(ours, _own_words(message), (f"{workload.title}: {message}",))
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))

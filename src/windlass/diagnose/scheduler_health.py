@@ -54,13 +54,17 @@ START_REMEDY = "start it again"
 
 
 def _unheard_of(evidence: Evidence, name: str) -> Finding:
-    """Nothing in the cluster has that name; one that places pods and is spelt nearly the same is suggested."""
+    """Nothing in the cluster has that name; one that is spelt nearly the same is suggested."""
     message = f"no scheduler named {name} runs in the cluster (no Lease and no pod of that name)"
     unread = MissingEvidence("the schedulers that run", f"kubectl get pods,leases -A | grep {name}")
     is_known = evidence.has_kind("Lease") or "Pod" in evidence.complete_kinds
-    known = {user for user in _users(evidence) if _has_placed(evidence, user)} | set(DEFAULT_SCHEDULERS[:1])
-    close = next(iter(difflib.get_close_matches(name, sorted(known - {name}), 1)), "")
-    remedy = f"use schedulerName: {close}, which places other pods here" if close else ""
+    placing = {user for user in _users(evidence) if _has_placed(evidence, user)} | set(DEFAULT_SCHEDULERS[:1])
+    published = (configuration.settings.scheduler_names for configuration in evidence.published_configurations)
+    known = placing.union(DEFAULT_SCHEDULERS, *published) - {name}
+    close = next(iter(difflib.get_close_matches(name, sorted(known), 1)), "")
+    remedy = f"use schedulerName: {close}" if close else ""
+    if close in placing:
+        remedy = f"use schedulerName: {close}, which places other pods here"
     missing = () if is_known else (unread,)
     return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close, changed_by=USERS)
 

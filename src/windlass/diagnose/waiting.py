@@ -13,7 +13,7 @@ import msgspec
 from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
-from windlass.diagnose.engine_view import engine_finding, queueing_finding
+from windlass.diagnose.engine_view import engine_finding, queueing_finding, unhealthy_gpus
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
@@ -41,6 +41,7 @@ from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.diagnose.virtual_gpus import registered_cards, too_large_finding, without_card_parts
 from windlass.diagnose.what_if import WhatIf
+from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
 from windlass.model.reasons import Reason
@@ -76,8 +77,9 @@ class Answer(msgspec.Struct, frozen=True):
 class WaitingInquiry(WhatIf):
     def waiting_answer(self, waiting: Sequence[ClusterObject]) -> Answer:
         item = waiting[0]
+        if (queued := self.queued_answer()) is not None:
+            return queued
         for finding in (
-            queue.queue_finding(self.evidence, self.subject),
             self.held_finding(),
             _gated(item),
         ):
@@ -128,6 +130,30 @@ class WaitingInquiry(WhatIf):
             return None if self.fit.feasible_nodes(pod) else found
         except InputError:
             return found
+
+    def queued_answer(self) -> Answer | None:
+        """What holds it in its queue. Where Windlass has said that, the engine says it with numbers and names."""
+        found = queue.queue_finding(self.evidence, self.subject)
+        if found is None:
+            return None
+        hold, is_known = self.explained_hold, bool(self.evidence.nodes) and self.knows_queues
+        if hold is None or not is_known or not queue.is_said_by_windlass(self.subject, found):
+            return Answer(found, patches=patches_for(self, found, None))
+        answer = self._decided_anew(hold) if hold.verdict.code in CAUSES else Answer(found)
+        more = (*unhealthy_gpus(hold), *queue.preempted_for(self.evidence, self.subject))
+        finding = msgspec.structs.replace(answer.finding, evidence=(*answer.finding.evidence, *more))
+        patches = answer.patches or patches_for(self, finding, answer.analysis)
+        return msgspec.structs.replace(answer, finding=finding, patches=patches)
+
+    def _decided_anew(self, hold: Hold) -> Answer:
+        """The engine's hold; of what its nodes refuse, what they show, for the first pod that none takes."""
+        if (queueing := queueing_finding(hold)) is not None:
+            return Answer(queueing)
+        for pod in self.templates if hold.verdict.code in NODE_CODES else ():
+            answer = self.unplaced_answer(pod, None, 1)
+            if answer.finding.code not in ("NONE", "WRONG_SCHEDULER"):
+                return answer
+        return Answer(engine_finding(hold))
 
     def held_finding(self) -> Finding | None:
         """The engine's hold of queued work, where the queue's controller has written no condition."""

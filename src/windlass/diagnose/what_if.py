@@ -45,6 +45,11 @@ class WhatIf:
     def settings(self) -> Settings:
         return self.configuration.settings
 
+    @property
+    def is_windlass(self) -> bool:
+        """Whether Windlass places its pods."""
+        return any(name in self.settings.scheduler_names for name in _scheduler_names(self.subject))
+
     @cached_property
     def fit(self) -> FitChecker:
         """The cluster as it is."""

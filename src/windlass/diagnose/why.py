@@ -21,6 +21,7 @@ from windlass.diagnose.engine_view import engine_finding, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
+from windlass.diagnose.freeze_state import with_freeze
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.hypothesis import Conclusion
@@ -115,6 +116,7 @@ class Inquiry(WaitingInquiry):
     def _final_finding(self, answer: Answer) -> Finding:
         finding = queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
         finding = queue.with_ready_timeouts(self.evidence, self.subject, finding)
+        finding = with_freeze(self.evidence, self.subject, finding, self.is_windlass)
         if finding.code == "UNKNOWN" or (finding.code == "APP_ERROR" and finding.missing):
             finding = self._by_words(finding)
         candidates = answer.analysis.candidates if answer.analysis is not None else ()
@@ -222,8 +224,9 @@ class Inquiry(WaitingInquiry):
         said = refusal.reported_cause(self.evidence, self.subject, self.now)
         if said is not None:
             return self._concluded(said)
+        if (queued := self.queued_answer()) is not None:
+            return queued
         stages: tuple[Callable[[], Finding | None], ...] = (
-            lambda: queue.queue_finding(self.evidence, self.subject),
             lambda: gang.deadlock_finding(self.evidence, self.subject),
             lambda: quota_finding(self.evidence, self.subject),
             self.held_finding,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -18,6 +19,7 @@ from windlass.dump.raw_objects import RawObject, objects_of_list
 from windlass.kube.client import KubeClient
 from windlass.kube.discovery import discover
 from windlass.kube.errors import ApiError, Forbidden
+from windlass.kube.freeze import FREEZE_CONFIG_MAP, OBEYED_ANNOTATION, SCHEDULER_NAMESPACE, freeze_path
 from windlass.kube.request import Request
 from windlass.kube.resources import CONFIG_MAPS, WATCHED_KINDS, Kind, Resource
 from windlass.model.meta import ObjectMeta
@@ -83,6 +85,7 @@ async def collect_cluster(
     progress("logs", len(resources), len(resources) + 1)
     await _collect_stack(client, found)
     await _collect_configuration(client, found)
+    await collect_freeze(client, found)
     return found
 
 
@@ -156,12 +159,28 @@ def _announced(found: CollectedCluster) -> list[str]:
     return [f"{_key(lease)}{CONFIG_MAP_SUFFIX}" for lease in leases if HASH_ANNOTATION in lease.annotations]
 
 
+async def collect_freeze(client: KubeClient, found: CollectedCluster) -> None:
+    """Whether Windlass is frozen; who asks may not see that, and in most clusters it never was."""
+    known = {_key(obj.header.metadata) for obj in found.objects if obj.header.kind == CONFIG_MAPS.kind}
+    leases = [obj.header.metadata for obj in found.objects if obj.header.kind == "Lease"]
+    places = {SCHEDULER_NAMESPACE, *(lease.namespace for lease in leases if OBEYED_ANNOTATION in lease.annotations)}
+    for namespace in sorted(places):
+        if f"{namespace}/{FREEZE_CONFIG_MAP}" not in known:
+            with suppress(ApiError):
+                body = await client.send(Request("GET", freeze_path(namespace)))
+                found.objects += _one_config_map(body)
+
+
 async def _config_map(client: KubeClient, key: str, found: CollectedCluster) -> list[RawObject]:
     try:
         body = await client.send(Request("GET", CONFIG_MAPS.path(key)))
     except ApiError as error:
         found.not_readable.append(f"configmaps {key}, the scheduler's configuration: {error}")
         return []
+    return _one_config_map(body)
+
+
+def _one_config_map(body: bytes) -> list[RawObject]:
     return objects_of_list(b'{"items":[' + body + b"]}", CONFIG_MAPS.kind, CONFIG_MAPS.api_version)[0]
 
 

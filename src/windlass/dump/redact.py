@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from windlass.dump.raw_objects import RawObject
+from windlass.kube.freeze import FREEZE_CONFIG_MAP
 from windlass.model.names.kai import KAI_FRACTION, KAI_GROUP_ANNOTATION, KAI_MEMORY
 from windlass.model.names.kubernetes import (
     BIND_COMPLETED_ANNOTATION,
@@ -92,6 +93,8 @@ KEPT_DATA_MARKERS = (
     "SchedulerConfiguration",
 )
 """ConfigMap values with one of these stay: configuration of the GPU stack and schedulers, autoscaler status."""
+FREEZE_FIELDS = ("state", "since")
+"""Of the ConfigMap that freezes Windlass; not by whom and why."""
 
 
 def redact_object(raw: RawObject) -> dict[str, Any]:
@@ -109,10 +112,11 @@ def _clean_data(tree: dict[str, Any]) -> None:
     if tree.get("kind") == "Secret" or not isinstance(data, dict):
         tree.pop("data", None)
         return
+    kept = FREEZE_FIELDS if (tree.get("metadata") or {}).get("name") == FREEZE_CONFIG_MAP else ()
     tree["data"] = {
         key: value
         for key, value in data.items()
-        if isinstance(value, str) and any(word in value for word in KEPT_DATA_MARKERS)
+        if isinstance(value, str) and (key in kept or any(word in value for word in KEPT_DATA_MARKERS))
     }
 
 

@@ -14,6 +14,10 @@ from windlass.kube.resources import CONFIG_MAPS, NAMESPACES
 from windlass.model.unstructured import Unstructured
 
 FREEZE_CONFIG_MAP = "windlass-freeze"
+SCHEDULER_NAMESPACE = "windlass-system"
+"""Where `install` puts the scheduler, and `up` all of Windlass."""
+HANDED_OVER = "handed over to kube-scheduler"
+"""The reason that `windlass handover` gives."""
 REFRESH_SECONDS, MAX_AGE_SECONDS = 2.0, 4.0
 """A write that finds the state older than the first reads it anew, and older than the second waits for the answer."""
 STOP_SECONDS = 5.0

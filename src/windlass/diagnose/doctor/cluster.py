@@ -17,7 +17,13 @@ from windlass.diagnose.unstructured import nested_map
 from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import INSTANCE_TYPE_LABEL
-from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_PRODUCT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
+from windlass.model.names.nvidia import (
+    GPU_COUNT_LABEL,
+    GPU_PRODUCT_LABEL,
+    GPU_REPLICAS_LABEL,
+    GPU_RESOURCE,
+    MIG_RESOURCE_PREFIX,
+)
 from windlass.model.names.windlass import CONTAINER_GPUS_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -33,6 +39,7 @@ POOL_LABELS = (
     "nvidia.com/gpu.machine",
 )
 DRIVER = "nvidia.com/cuda.driver-version.full"
+NO_GPU_NODE = "is no GPU node: no label, resource, taint or machine type says that it has GPUs"
 
 
 def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
@@ -51,7 +58,9 @@ def examine_cluster(evidence: Evidence, now: int) -> list[Symptom]:
 
 
 def examine_node(evidence: Evidence, node: Node, now: int) -> list[Symptom]:
-    """Faults of one node; a single `ok` if there are none."""
+    """Faults of one node; a single `ok` if there are none, or if it is no GPU node."""
+    if node not in gpu_nodes(evidence):
+        return [*_takes_work(node), Symptom("node", OK, node.name, NO_GPU_NODE)]
     found = [*_takes_work(node), *_advertises(node), *_labels(node), *_tainted(evidence, node)]
     found += [
         Symptom(
@@ -189,7 +198,9 @@ def _container_gpus(evidence: Evidence, node: Node) -> Iterator[Symptom]:
 
 
 def _pool(node: Node) -> str:
-    return next((node.labels[label] for label in POOL_LABELS if label in node.labels), "(no pool)")
+    """Without pools, nodes with GPUs of one model are compared."""
+    own = next((node.labels[label] for label in POOL_LABELS if label in node.labels), "")
+    return own or node.labels.get(GPU_PRODUCT_LABEL, "(no pool)")
 
 
 def _pools(gpus: list[Node]) -> Iterator[Symptom]:
@@ -198,12 +209,28 @@ def _pools(gpus: list[Node]) -> Iterator[Symptom]:
         pools.setdefault(_pool(node), []).append(node)
     for name, members in pools.items():
         yield from _differs(name, members, DRIVER, "driver", "roll the driver out to the whole pool")
-        counts = {node.name: sum(nodes.gpu_resources(node).values()) for node in members}
-        usual = Counter(counts.values()).most_common(1)[0][0]
+        known = ((node.name, _physical_gpus(node)) for node in members)
+        counts = {node: count for node, count in known if count is not None}
+        usual = next(iter(Counter(counts.values()).most_common(1)), (0, 0))[0]
         for different in [name for name, count in counts.items() if count != usual]:
             message = f"has {counts[different]} GPUs; most nodes of its pool have {usual}"
             meaning = "a GPU is lost, or the nodes are partitioned differently"
             yield Symptom("gpus-per-node", WARNING, different, message, meaning, "nvidia-smi -L on the node")
+
+
+def _physical_gpus(node: Node) -> int | None:
+    """GPUs of a node; where it advertises MIG instances or shares, as its label says, or None without one."""
+    product, label = node.labels.get(GPU_PRODUCT_LABEL, ""), node.labels.get(GPU_COUNT_LABEL, "")
+    resources = nodes.gpu_resources(node)
+    if "-MIG-" in product:
+        return None  # with MIG's single strategy, the label counts instances as well
+    if node.labels.get(GPU_REPLICAS_LABEL, "1") in ("", "0", "1") and not any(map(_is_part, resources)):
+        return sum(resources.values())
+    return int(label) if is_digits(label) else None
+
+
+def _is_part(resource: str) -> bool:
+    return resource.startswith(MIG_RESOURCE_PREFIX) or resource.endswith(".shared")
 
 
 def _differs(pool: str, members: list[Node], label: str, what: str, mend: str) -> Iterator[Symptom]:
