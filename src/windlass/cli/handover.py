@@ -17,6 +17,7 @@ from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
 from windlass.cli.scheduler import kubeconfig_options
 from windlass.model.errors import ClusterUnreachable, InputError
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.queue_names import named_queue
 from windlass.model.unstructured import Unstructured
 
@@ -56,13 +57,14 @@ def handover(
     """
 
     async def give(client: KubeClient) -> None:
-        from windlass.cli.handover_manifests import HandoverOptions
+        from windlass.cli.handover_manifests import HandoverOptions, release_of
 
-        options = HandoverOptions(
-            namespace,
-            image or f"{IMAGE}:{(await client.get('/version'))['gitVersion']}",
-            names or await _published_names(client, namespace),
-        )
+        version = (await client.get("/version"))["gitVersion"]
+        chosen = names or await _published_names(client, namespace)
+        node = await _chosen_node(client) if DEFAULT_SCHEDULER_NAME in chosen else ""
+        options = HandoverOptions(namespace, image or f"{IMAGE}:{release_of(version)}", chosen, node)
+        if "+windlass" in version:
+            print_note("this is `windlass up`: its pods are simulated, and a simulated kube-scheduler places nothing")
         await _report_waiting(client, options.scheduler_names, without_quota)
         await hand_over(client, options)
 
@@ -106,6 +108,16 @@ async def take_back(client: KubeClient, namespace: str) -> None:
         await asyncio.sleep(POLL_SECONDS)
     await write_freeze(client, [namespace], frozen=False, reason="")
     print_note("kube-scheduler has ended; Windlass schedules again")
+
+
+async def _chosen_node(client: KubeClient) -> str:
+    from windlass.cli.handover_manifests import node_for_scheduler
+    from windlass.kube.resources import NODES
+
+    node = node_for_scheduler((await client.get(NODES.collection))["items"])
+    if not node:
+        raise ClusterUnreachable("no node is ready and not cordoned, so that kube-scheduler could not run anywhere")
+    return node
 
 
 async def _published_names(client: KubeClient, namespace: str) -> tuple[str, ...]:

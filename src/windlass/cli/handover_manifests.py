@@ -6,13 +6,19 @@ name. `cli.handover` applies and deletes these objects.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from windlass.cli.install_crds import MANAGED_LABELS
 from windlass.cli.install_manifests import managed_object
-from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL, APPS_API_VERSION
+from windlass.model.names.kubernetes import (
+    APP_COMPONENT_LABEL,
+    APP_NAME_LABEL,
+    APPS_API_VERSION,
+    DEFAULT_SCHEDULER_NAME,
+)
 from windlass.model.unstructured import Unstructured
 
 NAME = "windlass-handover"
@@ -27,6 +33,29 @@ class HandoverOptions(msgspec.Struct, frozen=True):
     namespace: str
     image: str
     scheduler_names: tuple[str, ...]
+    node: str = ""
+    """Where kube-scheduler runs, if nobody else places its pod: Windlass, which is frozen, has the default name."""
+
+
+def release_of(git_version: str) -> str:
+    """The release whose image there is: `v1.33.5+k3s1` and `v1.33.5-eks-113cf36` are v1.33.5."""
+    found = re.match(r"v\d+\.\d+\.\d+(?:-(?:alpha|beta|rc)\.\d+)?", git_version)
+    return found[0] if found else git_version
+
+
+def node_for_scheduler(nodes: Iterable[Unstructured]) -> str:
+    """A node that is ready, not cordoned and has no GPUs, if there is one; empty if none is ready."""
+    usable = [node for node in nodes if _is_ready(node) and not node["spec"].get("unschedulable")]
+    return min(((_has_gpus(node), node["metadata"]["name"]) for node in usable), default=(False, ""))[1]
+
+
+def _is_ready(node: Unstructured) -> bool:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return any(condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions)
+
+
+def _has_gpus(node: Unstructured) -> bool:
+    return any("gpu" in name or "/mig-" in name for name in node.get("status", {}).get("capacity") or {})
 
 
 def handover_manifests(choices: HandoverOptions) -> list[Unstructured]:
@@ -79,8 +108,9 @@ def _deployment(choices: HandoverOptions) -> Unstructured:
     }
     pod = {
         "serviceAccountName": NAME,
-        # Another scheduler has to place it, whatever Windlass is called.
-        "schedulerName": "default-scheduler",
+        # Another scheduler has to place it, or nobody.
+        **({"nodeName": choices.node} if choices.node else {"schedulerName": DEFAULT_SCHEDULER_NAME}),
+        "tolerations": [{"operator": "Exists"}],
         "priorityClassName": "system-cluster-critical",
         "securityContext": {
             "runAsNonRoot": True,

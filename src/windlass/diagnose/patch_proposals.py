@@ -19,6 +19,7 @@ from windlass.diagnose.strategic_merge import SpecPatch
 from windlass.diagnose.unschedulable import Candidate, SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.errors import InputError
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.names.nvidia import MIG_RESOURCE_PREFIX
 from windlass.model.node import Taint
 from windlass.model.quantity import parse_quantity
@@ -185,7 +186,7 @@ def use_other_scheduler(finding: Finding, analysis: SchedulingAnalysis) -> Itera
     if finding.suggestion:
         yield f"use the scheduler {finding.suggestion}", {"schedulerName": finding.suggestion}
     elif finding.changed_by == USERS:
-        yield "use the default scheduler", {"schedulerName": "default-scheduler"}
+        yield "use the default scheduler", {"schedulerName": DEFAULT_SCHEDULER_NAME}
 
 
 def rename_resource(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Proposal]:

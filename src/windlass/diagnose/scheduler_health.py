@@ -17,12 +17,13 @@ from windlass.diagnose.scheduler_condition import latest_words
 from windlass.diagnose.stack_components import container_failure
 from windlass.diagnose.subject import node_of, phase_of
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_maps, nested_string
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.times import format_duration, parse_timestamp
 
-DEFAULT_SCHEDULERS = ("default-scheduler", "windlass")
+DEFAULT_SCHEDULERS = (DEFAULT_SCHEDULER_NAME, "windlass")
 DECIDES_WITHIN = 300
 """Seconds within which a scheduler should have placed a pod that fits, and renews its Lease many times."""
-OTHER_NAMES = {"default-scheduler": "kube-scheduler"}
+OTHER_NAMES = {DEFAULT_SCHEDULER_NAME: "kube-scheduler"}
 """Scheduler → the name of its pods and its Lease, where that is another."""
 
 

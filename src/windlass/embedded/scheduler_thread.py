@@ -17,10 +17,11 @@ import msgspec
 from windlass.kube.client_config import ClientConfig
 from windlass.kube.credentials import StaticCredentials
 from windlass.model.configuration import Settings
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 
 log = logging.getLogger(__name__)
 
-SCHEDULER_NAMES = ("windlass", "default-scheduler")
+SCHEDULER_NAMES = ("windlass", DEFAULT_SCHEDULER_NAME)
 """Pods with these scheduler names are always placed, since no other scheduler runs here."""
 STOP_SECONDS = 5.0
 MIN_NODES_TO_WAIT_FOR_JIT = 200

@@ -8,6 +8,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.meta import KubeStruct, LabelSelector, ObjectMeta
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.times import parse_timestamp
 
 RawQuantity = str | int | float
@@ -167,7 +168,7 @@ class PodSpec(KubeStruct, frozen=True):
     scheduling_gates: tuple[SchedulingGate, ...] = ()
     volumes: tuple[Volume, ...] = ()
     resource_claims: tuple[PodResourceClaim, ...] = ()
-    scheduler_name: str = "default-scheduler"
+    scheduler_name: str = DEFAULT_SCHEDULER_NAME
     priority: int = 0
     priority_class_name: str = ""
     preemption_policy: str = "PreemptLowerPriority"

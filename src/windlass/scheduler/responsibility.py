@@ -16,6 +16,7 @@ from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 from windlass.model.pod import Pod
@@ -38,7 +39,7 @@ class Responsibility:
 
     def covers_unreadable(self, unreadable: Unreadable) -> bool:
         """Whether a pod that could not be decoded names one of our schedulers."""
-        return self._covers_name(unreadable.scheduler_name or "default-scheduler")
+        return self._covers_name(unreadable.scheduler_name or DEFAULT_SCHEDULER_NAME)
 
     def covers_owner(self, owner: Owner) -> bool:
         names = {pod_set.template.spec.scheduler_name for pod_set in owner.pod_sets}

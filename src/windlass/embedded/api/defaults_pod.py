@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from windlass.embedded.api.bounded_cache import bounded_cache
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.unstructured import Unstructured
 
 _DEFAULT_FILE_MODE = 0o644
@@ -51,7 +52,7 @@ def default_template(spec: Unstructured) -> None:
     spec.setdefault("restartPolicy", "Always")
     spec.setdefault("securityContext", {})
     spec.setdefault("terminationGracePeriodSeconds", 30)
-    spec.setdefault("schedulerName", "default-scheduler")
+    spec.setdefault("schedulerName", DEFAULT_SCHEDULER_NAME)
     if "serviceAccountName" in spec:
         spec["serviceAccount"] = spec["serviceAccountName"]
     elif "serviceAccount" in spec:

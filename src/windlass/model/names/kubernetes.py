@@ -11,6 +11,9 @@ POLICY_API_VERSION = "policy/v1"
 SCHEDULING_API_VERSION = "scheduling.k8s.io/v1"
 STORAGE_API_VERSION = "storage.k8s.io/v1"
 
+DEFAULT_SCHEDULER_NAME = "default-scheduler"
+"""Of pods that name none; kube-scheduler's, unless another one took it."""
+
 # Node labels
 ARCH_LABEL = "kubernetes.io/arch"
 HOSTNAME_LABEL = "kubernetes.io/hostname"
