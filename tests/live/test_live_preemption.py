@@ -41,8 +41,9 @@ def test_victims_leave_before_the_pod_comes(cluster: Cluster, kubelets: Kubelets
     api = cluster.api
     api.create(priority_class("low", 10), priority_class("high", 1000), node("n0", {GPU: "8"}))
     with replica(cluster.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
-        api.create(victim("secret-a"), victim("secret-b"), pod("same", 8, priorityClassName="low"))
+        api.create(victim("secret-a"), victim("secret-b"))
         until(lambda: len(bound(api, "secret")) == 2, 60, one.last_lines)
+        api.create(pod("same", 8, priorityClassName="low"))  # made in the same second, it might go first by its name
         until(lambda: condition(pods(api)["same"]).get("reason") == "Unschedulable", 60, one.last_lines)
         api.create(pod("urgent", 8, priorityClassName="high"))
         until(lambda: leaving(api) == {"secret-a", "secret-b"}, 60, one.last_lines)
