@@ -143,6 +143,23 @@ def test_what_holds_it_is_said(path: str, value: Any, code: str, words: str) -> 
 
 
 @pytest.mark.parametrize(
+    ("reason", "held"),
+    [
+        ("ClusterQueueStopped", False),
+        ("LocalQueueStopped", False),
+        ("Deactivated", False),
+        ("DeactivatedDueToRequeuingLimitExceeded", False),
+        ("PodsReadyTimeout", True),
+        ("AdmissionCheck", True),
+    ],
+)
+def test_what_kueue_stopped_waits_no_longer_than_its_reason(reason: str, held: bool) -> None:
+    """Its queue is open again and it is active; Kueue, which would have said so, may be gone."""
+    workload = made(changed(WORKLOAD, "status/conditions", [condition("Requeued", "False", reason)]))
+    assert bool(workload.hold) is held
+
+
+@pytest.mark.parametrize(
     ("fields", "priority"),
     [
         ({"priority": -2}, -2),

@@ -257,6 +257,9 @@ def _queued_at(wire: WorkloadObject) -> int:
     return parse_timestamp(wire.metadata.creation_timestamp)
 
 
+_REASONS_THAT_END = ("ClusterQueueStopped", "LocalQueueStopped", "Deactivated")
+
+
 def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
     """Why it is held: its queue, its priority class, an invalid topology request, its own state."""
     hold = queue_hold(wire.metadata.namespace or "default", wire.spec.queue_name, system)
@@ -274,7 +277,9 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
         because = evicted.message if evicted is not None and "DueTo" in evicted.reason else ""
         return deactivated_message(wire.key, because), "JOB_SUSPENDED"
     for condition in wire.status.conditions:
-        if condition.type == "Requeued" and condition.status == "False":
+        # Its queue is open and it is active: what Kueue stopped for that is over, and nobody else may say so.
+        is_over = condition.reason.startswith(_REASONS_THAT_END)
+        if condition.type == "Requeued" and condition.status == "False" and not is_over:
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""
             again = f"is queued again at {until}" if until else "is not queued again yet"
             evicted_for = f"it was evicted ({condition.reason})" if condition.reason else "it was evicted"
