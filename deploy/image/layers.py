@@ -27,15 +27,8 @@ PEOPLE = {
     "etc/group": "root:x:0:\nwindlass:x:65532:\n",
 }
 SITE = "opt/windlass"
-KERNELS = f"{SITE}/windlass/placement/kernels/__pycache__"
-WARM_UP = """
-from windlass.model.configuration import Settings
-from windlass.planner import engine_config
-from windlass.scheduler.jit_warmup import warm_up
-warm_up(engine_config(Settings()))
-import numba
-print(numba.config.CACHE_DIR)
-"""
+KERNELS = f"{SITE}/windlass/placement/kernels/native"
+MACHINES = {"amd64": "x86_64", "arm64": "aarch64"}
 COMMAND = """#!/usr/bin/python3
 import sys
 from windlass.cli.main import main
@@ -145,7 +138,7 @@ def dependency_layer(workshop: Workshop, debian: Layer, sources: Path, role: Rol
 
 
 def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, role: Role) -> Layer:
-    """Windlass as its wheel holds it, with bytecode and, where the role decides, compiled kernels."""
+    """Windlass as its wheel holds it, with bytecode and, where the role decides, the kernels of that architecture."""
     files = sorted(path for path in (sources / "src").rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     content = [part for path in files for part in (str(path.relative_to(sources)), path.read_bytes())]
 
@@ -166,14 +159,13 @@ def windlass_layer(workshop: Workshop, below: Sequence[Layer], sources: Path, ro
             command = [str(uv), "pip", "install", "--quiet", "--no-deps", f"--python={sys.executable}"]
             run([*command, "--link-mode=copy", f"--target={tree / SITE}", str(wheel)])
         _forget_this_machine(tree / SITE)
+        _keep_kernels(tree / KERNELS, MACHINES[workshop.architecture] if role.decides else None)
         program = tree / "usr/local/bin/windlass"
         program.parent.mkdir(parents=True)
         program.write_text(COMMAND)
         program.chmod(0o755)
         same_time(tree)
         with workshop.root_of([*(layer.tree for layer in below), tree]) as root:
-            if role.compiles and workshop.emulator is None:  # not compiled under emulation, see decision 0024
-                _fill_kernels(workshop, root, tree, workshop.cache / f"kernels-{below[-1].key}")
             _fill_bytecode(workshop, root, tree)
 
     pyproject = (sources / "pyproject.toml").read_bytes()
@@ -192,14 +184,17 @@ def _forget_this_machine(site: Path) -> None:
         record.write_text("\n".join(kept) + "\n")
 
 
-def _fill_kernels(workshop: Workshop, root: Path, tree: Path, kept: Path) -> None:
-    """Machine code, made inside the image; where the kernels are those of the last time, so is their code."""
-    if kept.is_dir():
-        shutil.copytree(kept, root / KERNELS, dirs_exist_ok=True)
-    used = Path(workshop.inside(root, "/usr/bin/python3", "-c", WARM_UP).strip()).name
-    shutil.copytree(root / KERNELS / used, tree / KERNELS / used)
-    shutil.rmtree(kept, ignore_errors=True)
-    shutil.copytree(root / KERNELS / used, kept / used)
+def _keep_kernels(folder: Path, machine: str | None) -> None:
+    """Those of that machine alone; none where the role doesn't decide."""
+    kept = {path.name for path in folder.glob(f"*-{machine}.*")}
+    if machine is not None and not kept:
+        raise BuildFailed(
+            f"there are no compiled kernels for {machine}: run `python -m tools.kernel_library --machine {machine}`, "
+            f"which needs a C compiler (gcc, or gcc-{machine.replace('_', '-')}-linux-gnu)"
+        )
+    for path in list(folder.glob("*")):
+        if path.name not in kept:
+            path.unlink()
 
 
 def _fill_bytecode(workshop: Workshop, root: Path, tree: Path) -> None:

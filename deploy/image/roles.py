@@ -20,8 +20,8 @@ class Role:
     """Also the extra of the distribution."""
     image: str
     """The repository's default name, as `windlass install` prints it."""
-    compiles: bool
-    """Whether it carries compiled kernels."""
+    decides: bool
+    """Whether it needs the compiled kernels that come with the wheel."""
     without: frozenset[str] = frozenset()
     """Libraries of the base that no command of this role imports; tests hold it."""
 
@@ -29,11 +29,11 @@ class Role:
 ROLES = {
     role.name: role
     for role in (
-        Role("scheduler", "windlass", compiles=True),
+        Role("scheduler", "windlass", decides=True),
         Role(
             "node",
             "windlass-node",
-            compiles=False,
+            decides=False,
             without=frozenset({"aiohttp", "multidict", "numpy", "yarl"}),
         ),
     )

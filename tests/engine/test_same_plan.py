@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from reference.park import Desk, gpu_node, in_bytes, node, pod
 from reference.parks import any_pods, in_order, parks, plain_pods, queues, running
-from windlass import jit
+from windlass import jit, kernel_library
 from windlass.cluster.delta import Deleted
 from windlass.engine import EngineCache, EngineConfig, decide
 from windlass.placement.overlay import Overlay
@@ -52,7 +52,9 @@ def test_compiled_and_interpreted_kernels_fill_the_same_table(policy, nodes, pod
     desk = Desk(*nodes, *data.draw(running(nodes)), *pods)
     snapshot, mix = desk.store.snapshot(), mix_from(*pods)
     plain = place(snapshot, policy, mix, jit.interpreted())
+    assert jit.compiled().place_queue.__module__ == kernel_library.__name__, "make env has compiled them ahead of time"
     assert place(snapshot, policy, mix, jit.compiled()) == plain
+    assert place(snapshot, policy, mix, jit.compiled_now()) == plain
 
 
 @pytest.mark.parametrize("size", [31, 32, 33, 100])

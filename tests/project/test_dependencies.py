@@ -20,7 +20,7 @@ BENCH = tomllib.loads((ROOT / "bench" / "pyproject.toml").read_text())["project"
 EXTRAS_OF_ROOMS = {
     "apply": ("scheduler",),
     "embedded": ("up",),
-    "jit.py": ("scheduler", "simulate"),
+    "jit.py": ("numba",),
     "node": ("node",),
     "placement": ("exact",),
     "scheduler": ("scheduler",),

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib.metadata
 import os
+import platform
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -18,7 +20,7 @@ from pathlib import Path
 
 import pytest
 
-from windlass import __version__
+from windlass import __version__, jit
 
 ROOT = Path(__file__).resolve().parents[2]
 STUCK = ROOT / "examples" / "stuck.yaml"
@@ -132,6 +134,7 @@ def test_the_wheel_holds_the_package_and_its_licence_and_nothing_else(wheel: Pat
     assert "windlass/cli/main.py" in names
     assert "windlass/py.typed" in names
     assert "windlass/web/static/index.html" in names, "the page comes built"
+    assert f"windlass/placement/kernels/native/{jit.sources_digest()}-{platform.machine()}.so" in names
     assert any(name.startswith("windlass/web/static/assets/") and name.endswith(".js") for name in names)
     assert any(name.endswith("licenses/LICENSE") for name in names)
     assert {name.split("/")[0] for name in names} == {"windlass", f"windlass-{__version__}.dist-info"}
@@ -187,10 +190,20 @@ class TestBaseAlone:
         assert code in (0, 1), words
         assert "checks" in words
 
-    def test_decides_on_many_nodes_without_a_compiler_and_says_so_once(self, base: Path) -> None:
+    def test_decides_on_many_nodes_by_the_kernels_of_the_wheel(self, base: Path) -> None:
         code, words = ask(base / "bin" / "windlass", "simulate", "synthetic/small", "--policy=best-fit")
         assert code == 0, words
-        assert words.count("pip install 'windlass[scheduler]'") == 1
+        assert "numba" not in words
+        assert "GPUs allocated" in words
+
+    def test_decides_the_same_without_kernels_and_compiler_and_says_so_once(
+        self, wheel: Path, environment: Callable[..., Path]
+    ) -> None:
+        clean = environment(role_requires(wheel), wheel)
+        shutil.rmtree(site_of(clean) / "windlass" / "placement" / "kernels" / "native")
+        code, words = ask(clean / "bin" / "windlass", "simulate", "synthetic/small", "--policy=best-fit")
+        assert code == 0, words
+        assert words.count("pip install 'windlass[numba]'") == 1
         assert "GPUs allocated" in words
 
     @pytest.mark.parametrize(

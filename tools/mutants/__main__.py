@@ -162,7 +162,10 @@ def _child(mutant: Mutant, tests: list[str]) -> None:
     if any(kernel in name for kernel in KERNELS):
         import numba
 
+        from windlass import kernel_library
+
         numba.config.DISABLE_JIT = True
+        kernel_library.FOLDER = ROOT / "no-library"  # it was compiled from the unchanged sources
     code = pytest.main(["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", *tests])
     os._exit(int(code))
 

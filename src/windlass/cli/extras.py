@@ -12,22 +12,21 @@ from windlass.model.errors import InputError
 BASE = ("aiohttp", "click", "msgspec", "multidict", "numpy", "rich", "yaml", "yarl")
 """What comes without any extra; an image of one role may lack some of it."""
 EXTRAS = {
-    "scheduler": ("numba", "prometheus_client"),
+    "scheduler": ("prometheus_client",),
     "node": ("bcrypt", "google.protobuf", "grpc", "pynvml"),
-    "up": ("cryptography", "jsonschema_rs", "numba", "prometheus_client"),
-    "simulate": ("matplotlib", "numba"),
+    "up": ("cryptography", "jsonschema_rs", "prometheus_client"),
+    "simulate": ("matplotlib",),
+    "numba": ("numba",),
     "exact": ("ortools",),
 }
 """The modules that each extra brings."""
-NOT_REQUIRED = frozenset({"numba"})
-"""The engine runs without it, only slower (`windlass.jit`)."""
 DISTRIBUTIONS = {"windlass_bench": "windlass-bench"}
 """Packages that are distributions of their own."""
 
 
 def require_extra(extra: str, what: str, *modules: str) -> None:
     """Refuses to start `what` where a module of the extra is missing: those named, or all that are required."""
-    needed = modules or tuple(name for name in EXTRAS[extra] if name not in NOT_REQUIRED)
+    needed = modules or EXTRAS[extra]
     missing = [name for name in needed if not is_installed(name)]
     if missing:
         raise _missing(what, missing, f"windlass[{extra}]")

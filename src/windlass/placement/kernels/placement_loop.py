@@ -160,7 +160,10 @@ def refresh_cell(
     if score >= cells.block[s, block]:
         cells.block[s, block] = score
     elif old == cells.block[s, block]:  # the block's best got worse: look at the whole block
-        cells.block[s, block] = cells.score[s, block * NODES_PER_BLOCK : (block + 1) * NODES_PER_BLOCK].max()
+        best = score
+        for other in range(block * NODES_PER_BLOCK, min((block + 1) * NODES_PER_BLOCK, cells.score.shape[1])):
+            best = max(best, cells.score[s, other])
+        cells.block[s, block] = best
 
 
 def refresh_row(

@@ -1,0 +1,86 @@
+"""The library of compiled kernels: what it refuses, and which library is taken.
+
+That its functions decide as the plain ones do is shown in `test_same_plan` and `test_same_decisions`.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from test_same_plan import mix_from, place
+
+from reference.park import Desk, gpu_node, pod
+from windlass import jit, kernel_library
+
+
+@pytest.fixture(autouse=True)
+def fresh() -> None:
+    """What is chosen is remembered for the process."""
+    for choice in (jit.compiled, jit._library):
+        choice.cache_clear()
+
+
+def library_of(folder: Path) -> Path:
+    """A copy of the library in another folder."""
+    for path in kernel_library.FOLDER.glob("*"):
+        shutil.copy(path, folder)
+    (library,) = folder.glob("*.so")
+    return library
+
+
+class TestWhichIsTaken:
+    def test_the_one_of_these_sources_for_small_inputs_too(self) -> None:
+        assert jit.kernels(small=True).place_queue.__module__ == kernel_library.__name__
+
+    def test_none_of_other_sources(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(jit, "sources_digest", lambda: "0" * 16)
+        assert jit.kernels(small=True) is jit.interpreted()
+        assert jit.kernels(small=False).place_queue.__module__ != kernel_library.__name__, "numba's"
+
+    def test_none_that_can_not_be_loaded(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        library_of(tmp_path).write_bytes(b"of another C library")
+        monkeypatch.setattr(kernel_library, "FOLDER", tmp_path)
+        assert kernel_library.load(jit.sources_digest()) is None
+
+
+class TestWhatItRefuses:
+    """Compiled code would read beyond an array of another kind."""
+
+    @pytest.mark.parametrize(
+        ("array", "message"),
+        [
+            (np.zeros(4), "takes i1 was given float64"),
+            (np.zeros(4, np.int32), "takes i1 was given int32"),
+            (np.zeros((2, 2), np.int64), "with 2 dimensions"),
+            (np.zeros(8, np.int64)[::2], "not contiguous"),
+        ],
+    )
+    def test_arrays_of_another_kind(self, array: np.ndarray, message: str) -> None:
+        with pytest.raises(TypeError, match=message):
+            kernel_library._check(array, "i1")
+
+
+def test_threads_decide_at_the_same_time_as_one_after_the_other() -> None:
+    """A call's own block holds its arguments; blocks of tuples are shared between calls that get the same tuple."""
+    worlds = []
+    for count in (3, 5, 9, 17):
+        nodes = [gpu_node(f"n{index:02}", 8) for index in range(count)]
+        pods = [pod(f"p{index}", share=f"0.{1 + index % 9}") for index in range(4 * count)]
+        worlds.append((Desk(*nodes, *pods).store.snapshot(), mix_from(*pods)))
+    alone = [place(snapshot, "windlass", mix, jit.compiled()) for snapshot, mix in worlds]
+    found: dict[int, list[object]] = {number: [] for number in range(len(worlds))}
+
+    def decide(number: int) -> None:
+        snapshot, mix = worlds[number]
+        found[number] = [place(snapshot, "windlass", mix, jit.compiled()) for _ in range(5)]
+
+    threads = [threading.Thread(target=decide, args=(number,)) for number in found]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {number: [plan] * 5 for number, plan in enumerate(alone)}

@@ -1,0 +1,1 @@
+"""Compiles the placement kernels ahead of time into a library that needs neither numba nor LLVM to run."""
