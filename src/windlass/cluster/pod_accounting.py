@@ -180,15 +180,16 @@ def _guess_shares(
     devices = state.devices(row)
     replicas = int(state.node_info[row, REPLICAS])
     may_share_device = is_reported or (replicas > 1 and gpu.milli == MILLI_PER_GPU)
+    shares = [device_share_milli(state, device, gpu, replicas) for device in devices]
+    free = state.device_occupancy[devices.start : devices.stop, FREE_MILLI].tolist()
     amounts, counts = [0] * len(devices), [0] * len(devices)
     for number in range(gpu.count):
         for index in _device_order(preferred, number, len(devices)):
-            milli = device_share_milli(state, devices[index], gpu, replicas)
-            free = int(state.device_occupancy[devices[index], FREE_MILLI]) - amounts[index]
-            has_room = is_reported or free >= milli
-            has_room = has_room or _became_unhealthy(state, devices[index], preferred, number, index)
-            if has_room and (may_share_device or not amounts[index]):
-                amounts[index] += milli
+            if amounts[index] and not may_share_device:
+                continue
+            has_room = is_reported or free[index] - amounts[index] >= shares[index]
+            if has_room or _became_unhealthy(state, devices[index], preferred, number, index):
+                amounts[index] += shares[index]
                 counts[index] += 1
                 break
     return tuple(DeviceGrant(index, milli, replicas=counts[index]) for index, milli in enumerate(amounts) if milli)

@@ -44,6 +44,7 @@ def format_duration(seconds: int) -> str:
     return "".join(parts) or "0s"
 
 
+@lru_cache(maxsize=1 << 12)  # only what can be read is kept, so no text is longer than 64 characters
 def parse_duration(text: str) -> int:
     """Whole seconds, rounded up, of `90`, `90s`, `1h30m` or `1.5h`; an `InputError` for anything else."""
     if text.isascii() and text.isdigit() and len(text) <= 10:
