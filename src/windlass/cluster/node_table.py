@@ -70,8 +70,7 @@ class NodeTable:
         except Exception as error:  # whatever it is: it concerns this node, and must not concern the others
             self.errors[node.name] = bug_of(error).message
             return fallback
-        for name in row.allocatable:
-            self._resources.column(name)
+        self._resources.add(row.allocatable.keys())
         return row
 
     def put_unreadable(self, unreadable: Unreadable) -> None:

@@ -7,6 +7,8 @@ name.
 
 from __future__ import annotations
 
+from collections.abc import Set
+
 CPU, MEMORY, EPHEMERAL, PODS = 0, 1, 2, 3
 _FIXED = ("cpu", "memory", "ephemeral-storage", "pods")
 
@@ -28,6 +30,12 @@ class ResourceColumns:
             found = self._columns[name] = len(self._names)
             self._names.append(name)
         return found
+
+    def add(self, names: Set[str]) -> None:
+        """Gives each resource a column."""
+        if not names <= self._columns.keys():
+            for name in names:
+                self.column(name)
 
     def name(self, column: int) -> str:
         return self._names[column]

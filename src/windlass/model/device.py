@@ -14,6 +14,7 @@ Feature Discovery's labels with the advertised `nvidia.com/gpu`, then the 2023 p
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 
 import msgspec
 
@@ -194,7 +195,8 @@ def _decode_layout(text: str) -> tuple[DeviceGroup, ...]:
     return groups
 
 
-def _expand_groups(groups: tuple[DeviceGroup, ...]) -> list[Device]:
+@lru_cache(maxsize=1 << 8)  # nodes of one kind have the same groups
+def _expand_groups(groups: tuple[DeviceGroup, ...]) -> tuple[Device, ...]:
     total = sum(group.count for group in groups)
     if total > MAX_NODE_DEVICES:
         raise InputError(
@@ -207,7 +209,7 @@ def _expand_groups(groups: tuple[DeviceGroup, ...]) -> list[Device]:
         memory = group.memory or _known_memory(group.model)
         for _ in range(group.count):
             devices.append(Device(len(devices), group.model, memory, True, group.island, group.numa, group.mig))
-    return devices
+    return tuple(devices)
 
 
 def _known_memory(model: str) -> int:
@@ -216,14 +218,14 @@ def _known_memory(model: str) -> int:
 
 
 def _mark_unhealthy(
-    devices: list[Device], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], replicas: int
+    devices: tuple[Device, ...], node: Node, allocatable: Mapping[str, int], capacity: Mapping[str, int], replicas: int
 ) -> tuple[Device, ...]:
     """Kubernetes only counts unhealthy GPUs (capacity - allocatable): those of the annotation, then the last ones."""
     named = _named_unhealthy(node, len(devices))
     resource = GPU_RESOURCE if capacity.get(GPU_RESOURCE) else ALIBABA_COUNT
     missing = (capacity.get(resource, 0) - allocatable.get(resource, 0)) // replicas
     if not named and missing <= 0:
-        return tuple(devices)
+        return devices
     counted = [device.index for device in devices if device.mig != "static"]
     unnamed = [index for index in counted if index not in named]
     further = max(0, missing - (len(counted) - len(unnamed)))
