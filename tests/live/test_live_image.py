@@ -79,7 +79,7 @@ def test_the_printed_deployment_runs_on_a_real_kubelet(field: Api, real_node: Re
         process = process_of(real_node, status["containerID"])
         assert user_of(process) == ("65532", "65532"), "it runs as nobody in particular"
         assert "ro" in root_mount(process), "its root can't be written to"
-        assert any(str(PACKAGE / "native") in line for line in mapped_files(process)), "its kernels came with the image"
+        assert any(f"{PACKAGE}/native/" in line for line in mapped_files(process)), "its kernels came with the image"
         assert not any("llvm" in line.lower() for line in mapped_files(process)), "it has no compiler"
 
 
