@@ -5,6 +5,7 @@ That its functions decide as the plain ones do is shown in `test_same_plan` and 
 
 from __future__ import annotations
 
+import platform
 import shutil
 import threading
 from pathlib import Path
@@ -28,7 +29,7 @@ def library_of(folder: Path) -> Path:
     """A copy of the library in another folder."""
     for path in kernel_library.FOLDER.glob("*"):
         shutil.copy(path, folder)
-    (library,) = folder.glob("*.so")
+    (library,) = folder.glob(f"*-{platform.machine()}.so")
     return library
 
 

@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import os
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -34,6 +35,8 @@ PROCESSORS = {"x86_64": "x86-64-v2", "aarch64": "generic"}
 """The least that a processor must be able to do."""
 FAILURES = ("Py", "numba_")
 """How the functions begin that are only called where a kernel raises."""
+COUNTERS = re.compile(r"^define [^\n]*@(NRT_incref|NRT_decref)\(.*?^}$", re.MULTILINE | re.DOTALL)
+"""Numba's functions that count references: in its code they have instructions of the processor that numba runs on."""
 SYSTEM = frozenset({"exp", "log10", "memcpy", "memmove", "memset"})
 """Functions of the C library that kernels may call."""
 
@@ -70,7 +73,7 @@ def _compiler(machine: str) -> str:
 
 def _object(entry: EntryPoint, machine: str, folder: Path) -> Path:
     compiled = numba.cfunc(SIGNATURE, error_model=jit.NUMBA_OPTIONS["error_model"])(entry.function)
-    module = llvm.parse_assembly(compiled._library.get_llvm_str())
+    module = llvm.parse_assembly(COUNTERS.sub(r"declare void @\1(ptr)", compiled._library.get_llvm_str()))
     for function in module.functions:
         if function.name == compiled.native_name:
             function.name = kernel_library.symbol(entry.name)
@@ -89,8 +92,11 @@ def _link(compiler: str, objects: Sequence[Path], library: Path) -> None:
     missing = {name for path in objects for name in _undefined(path)} - SYSTEM
     failures = sorted(name for name in missing if name.startswith(FAILURES))
     aliases = [f"-Wl,--defsym={name}=windlass_kernel_failed" for name in failures]
+    exports = library.with_suffix(".exports")
+    exports.write_text(f"{{ global: {kernel_library.symbol('*')}; local: *; }};")
     # `-s -Wl,--build-id=none`: the same kernels give the same library, byte for byte.
     flags = ["-O2", "-fPIC", "-shared", "-s", "-Wl,--build-id=none", "-Wl,--no-undefined", "-Wl,-z,noexecstack"]
+    flags.append(f"-Wl,--version-script={exports}")
     runtime = Path(__file__).with_name("runtime.c")
     command = [compiler, *flags, *aliases, "-o", str(library), str(runtime), *map(str, objects), "-lm"]
     done = subprocess.run(command, capture_output=True, text=True)

@@ -1,7 +1,7 @@
 /* What compiled kernels need of numba's run time: memory for the small arrays that they make, and nothing else.
  *
- * The layout is that of numba's MemInfo (numba/core/runtime/nrt.cpp), since the kernels read `references` and `data`
- * themselves. tools/kernel_library links this in; tests compare the result with the interpreted kernels. */
+ * The layout is that of numba's MemInfo (numba/core/runtime/nrt.cpp), since the kernels read `data` themselves.
+ * tools/kernel_library links this in; tests compare the result with the interpreted kernels. */
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -30,7 +30,13 @@ void *NRT_MemInfo_alloc_aligned(size_t size, unsigned align) {
 
 void *NRT_MemInfo_alloc(size_t size) { return NRT_MemInfo_alloc_aligned(size, sizeof(void *)); }
 
-void NRT_MemInfo_call_dtor(struct memory *unused) { free(unused); }
+void NRT_incref(struct memory *counted) {
+    if (counted != NULL) __atomic_fetch_add(&counted->references, 1, __ATOMIC_RELAXED);
+}
+
+void NRT_decref(struct memory *counted) {
+    if (counted != NULL && __atomic_sub_fetch(&counted->references, 1, __ATOMIC_ACQ_REL) == 0) free(counted);
+}
 
 /* Every function by which numba would raise a Python exception is this one. Kernels raise nothing, except where there
  * is no memory left: going on would be deciding on garbage. */
