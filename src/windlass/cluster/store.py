@@ -83,7 +83,7 @@ class Store:
         self._unreadable: dict[str, str] = {}
         self._broken: dict[tuple[str, str, str], str] = {}
         """Objects other than pods and nodes that a bug of ours keeps from being read → its message."""
-        self._traits = PodTraitsCache(self._shapes, self._resources, self._unreadable)
+        self._traits = PodTraitsCache(self._shapes, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -116,8 +116,6 @@ class Store:
         if self._nodes.columns_are_stale:
             self._columns = self._nodes.columns(self._columns)
         system, grouping = self._auxiliary.group_workloads(self, now)
-        self._auxiliary.register_template_resources(self._resources)
-        self._widen()
         self._state_shared = True
         node_problems = self._nodes.problems()
         return Snapshot(
@@ -126,7 +124,7 @@ class Store:
             node_state=self._state,
             pods=self._pods.snapshot(),
             shapes=self._shapes,
-            resources=self._resources,
+            resources=self._resources.copy(),
             gpu_models=self._models,
             listers=self._auxiliary.listers,
             decided_by_shape=self._pod_mix.published,
@@ -325,19 +323,10 @@ class Store:
 
     def _own_state(self) -> NodeState:
         """The arrays, for writing: copied first if a snapshot shares them."""
-        self._widen()
         if self._state_shared:
             self._state = self._state.copy()
             self._state_shared = False
         return self._state
-
-    def _widen(self) -> None:
-        """Adds columns for resources that appeared since the arrays were made."""
-        missing = len(self._resources) - self._state.free.shape[1]
-        if missing:
-            wider = ((0, 0), (0, missing))
-            free, allocatable = np.pad(self._state.free, wider), np.pad(self._state.allocatable, wider)
-            self._state = self._state._replace(free=free, allocatable=allocatable)
 
     # Pods
 
