@@ -150,11 +150,16 @@ class FitChecker:
 
     def _row(self, pod: Pod) -> int:
         shape, _ = self.snapshot.shapes.intern(pod)
-        unadvertised = (name for name, _ in shape.requests if self.snapshot.resources.column(name) == UNADVERTISED)
-        name = "" if pod.key in self._pods else next(unadvertised, "")
         makes_instances = bool((self.snapshot.node_state.device_info[:, GEOMETRY] >= 0).any())
-        if name and not (makes_instances and is_made_on_demand(shape, name)):
-            raise InputError(f"no node advertises {name}", object=f"Pod {pod.key}", code="RESOURCE_NAME_MISMATCH")
+        unadvertised = [
+            name
+            for name, _ in shape.requests
+            if self.snapshot.resources.column(name) == UNADVERTISED
+            and not (makes_instances and is_made_on_demand(shape, name))
+        ]
+        if unadvertised and pod.key not in self._pods:
+            message = f"no node advertises {unadvertised[0]}"
+            raise InputError(message, object=f"Pod {pod.key}", code="RESOURCE_NAME_MISMATCH")
         return self._overlay.table.row(shape, self.snapshot)
 
     def _why(self, pod: Pod) -> tuple[np.ndarray, tuple[tuple[str, int], ...]]:
