@@ -56,7 +56,7 @@ class Load:
         self.problems: set[str] = set()
         self.ended: set[str] = set()
         self._api, self._kubelet = api, kubelet
-        self._stopped = threading.Event()
+        self._stopped, self._full = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._nodes: dict[str, str] = {}
 
@@ -79,13 +79,24 @@ class Load:
 
         until(has_gone_on, 60, lambda: "\n".join(each.last_lines() for each in replicas))
 
+    def everything_ends(self, *replicas: Replica) -> None:
+        """No more is submitted, and nothing of what was is left."""
+        self._full.set()
+
+        def has_ended() -> bool:
+            assert not self.problems, self.problems
+            jobs = self._api.items("/apis/batch/v1/namespaces/default/jobs")
+            return all(each["status"].get("succeeded") == 2 for each in jobs) and pods(self._api).keys() <= self.ended
+
+        until(has_ended, 60, lambda: "\n".join(each.last_lines() for each in replicas))
+
     def _run(self) -> None:
         for number in itertools.count():
             if self._stopped.wait(PAUSE_SECONDS):
                 return
             there = pods(self._api)
             self._look_at(there)
-            if sum(1 for found in there.values() if found["metadata"]["name"] not in self.ended) < AT_ONCE:
+            if len(there.keys() - self.ended) < AT_ONCE and not self._full.is_set():
                 self._api.create(*self._work(number))
 
     def _work(self, number: int) -> list[Object]:
@@ -115,8 +126,12 @@ def _gpus_admitted(workload: Object) -> int:
     status = workload.get("status", {})
     if any(found["type"] == "Finished" and found["status"] == "True" for found in status.get("conditions") or ()):
         return 0
-    assigned = (status.get("admission") or {}).get("podSetAssignments") or ()
-    return sum(int(each["resourceUsage"].get(GPU, 0)) for each in assigned)
+    given_back = {each["name"]: each["count"] for each in status.get("reclaimablePods") or ()}
+    return sum(
+        int(each["resourceUsage"].get(GPU, 0)) * (each["count"] - given_back.get(each["name"], 0)) // each["count"]
+        for each in (status.get("admission") or {}).get("podSetAssignments") or ()
+        if each["count"]
+    )
 
 
 @contextmanager
@@ -198,5 +213,4 @@ def test_up_and_down_again_under_load(
             load.goes_on(*replicas)
             roll_out(control_plane, tmp_path, replicas, before, load)
             assert kept(api) == written
-        until(lambda: not [name for name, found in pods(api).items() if not found["spec"].get("nodeName")], 60)
-        assert not load.problems
+            load.everything_ends(*replicas)
