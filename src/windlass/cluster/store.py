@@ -406,10 +406,12 @@ class Store:
     def _assign_guessed_devices(self, name: str) -> None:
         """Gives these pods devices that are left, the oldest pod first, and accounts them."""
         node = self._columns.index.get(name, UNKNOWN_NODE)
-        if node >= 0 and self._will_be_rebuilt(node):
-            return
         rows, created = self._pods.row_of, self._pods.rows.created
         keys = self._guessed_pods.get(name, ())
+        if node >= 0 and self._will_be_rebuilt(node):
+            for key in keys:
+                self._account(rows[key], 1)  # nothing but whether it has affinity
+            return
         for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in keys):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)
