@@ -54,10 +54,10 @@ def load(digest: str) -> dict[str, Callable[..., Any]] | None:
     if sys.platform != "linux" or not path.exists():
         return None
     try:
-        library = ctypes.CDLL(str(path))
-    except OSError:  # another C library, as on Alpine
+        library, described = ctypes.CDLL(str(path)), path.with_suffix(".json").read_bytes()
+    except OSError:  # another C library, as on Alpine; or only a part of it was copied
         return None
-    interfaces = msgspec.json.decode(path.with_suffix(".json").read_bytes(), type=dict[str, Interface])
+    interfaces = msgspec.json.decode(described, type=dict[str, Interface])
     return {name: _function(library, name, interface) for name, interface in interfaces.items()}
 
 
@@ -119,7 +119,10 @@ class _Blocks:
 
 
 def _check(array: np.ndarray[Any, Any], member: str) -> None:
-    """Compiled code trusts what it gets, and would read beyond an array of another kind."""
-    if array.dtype != DTYPES[member[0]] or array.ndim != int(member[1:]) or not array.flags.c_contiguous:
-        kind = f"{array.dtype} with {array.ndim} dimensions{'' if array.flags.c_contiguous else ', not contiguous'}"
-        raise TypeError(f"a kernel that takes {member} was given {kind}")
+    """Compiled code trusts what it gets: it would read beyond an array of another kind, and write into what others
+    read."""
+    flags = array.flags
+    if array.dtype != DTYPES[member[0]] or array.ndim != int(member[1:]) or not flags.carray:
+        form = "" if flags.c_contiguous else ", not contiguous"
+        form += ("" if flags.aligned else ", not aligned") + ("" if flags.writeable else ", read-only")
+        raise TypeError(f"a kernel that takes {member} was given {array.dtype} with {array.ndim} dimensions{form}")

@@ -92,3 +92,14 @@ def test_queues_and_groups_can_go() -> None:
         ]
     )
     assert store.snapshot().queue_system.queues == {}
+
+
+def test_affinity_of_a_guessed_pod_counts_where_another_claims_its_device() -> None:
+    """The node's row is written again then, and the rules of the pods on it stay."""
+    term = {"labelSelector": {"matchLabels": {"app": "a"}}, "topologyKey": "kubernetes.io/hostname"}
+    guessed = bound("guessed")
+    guessed["spec"]["affinity"] = {"podAntiAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [term]}}
+    store = filled(NODE, guessed, bound("known", devices="0"))
+    for number, devices in enumerate(("0", "1", "0")):
+        store.apply([Put(decode_object(bound(f"claims-{number}", devices=devices)))])
+        assert store.snapshot().pods_with_affinity == 1

@@ -47,6 +47,11 @@ class TestWhichIsTaken:
         monkeypatch.setattr(kernel_library, "FOLDER", tmp_path)
         assert kernel_library.load(jit.sources_digest()) is None
 
+    def test_none_of_which_only_a_part_was_copied(self, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+        library_of(tmp_path).with_suffix(".json").unlink()
+        monkeypatch.setattr(kernel_library, "FOLDER", tmp_path)
+        assert kernel_library.load(jit.sources_digest()) is None
+
 
 class TestWhatItRefuses:
     """Compiled code would read beyond an array of another kind."""
@@ -58,6 +63,9 @@ class TestWhatItRefuses:
             (np.zeros(4, np.int32), "takes i1 was given int32"),
             (np.zeros((2, 2), np.int64), "with 2 dimensions"),
             (np.zeros(8, np.int64)[::2], "not contiguous"),
+            (np.frombuffer(bytes(32), np.int64), "read-only"),
+            (np.frombuffer(bytearray(33), np.int64, 4, offset=1), "not aligned"),
+            (np.zeros(4, ">i8"), "takes i1 was given >i8"),
         ],
     )
     def test_arrays_of_another_kind(self, array: np.ndarray, message: str) -> None:

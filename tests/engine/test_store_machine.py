@@ -219,9 +219,10 @@ def kind_of(pod):
 
 
 def check_node(snapshot, index, book):
-    state = snapshot.node_state
-    for column in range(state.free.shape[1]):
-        assert state.free[index, column] == book.free.get(snapshot.resources.name(column), 0)
+    state, expected = snapshot.node_state, [0] * snapshot.node_state.free.shape[1]
+    for name, free in book.free.items():
+        expected[snapshot.resources.column(name)] += free  # what no node has is one column
+    assert state.free[index].tolist() == expected
     devices = state.devices(index)
     assert state.device_occupancy[devices.start : devices.stop, FREE_MILLI].tolist() == [d.free for d in book.devices]
     used = [sum(1 << each for each in device.used) for device in book.devices]

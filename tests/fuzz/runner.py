@@ -17,7 +17,8 @@ from types import FrameType
 from typing import Any, NamedTuple
 
 from tests.fuzz.shrink import shrunk
-from tests.fuzz.targets import TARGETS, Finding, Target
+from tests.fuzz.target import Finding, Target
+from tests.fuzz.targets import TARGETS
 
 from windlass.model.bug import bug_of
 

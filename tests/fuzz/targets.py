@@ -10,13 +10,11 @@ import asyncio
 import contextlib
 import io
 import json
-import logging
 import tempfile
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from abc import abstractmethod
 from pathlib import Path
 from random import Random
-from typing import Any, ClassVar
+from typing import Any
 
 import msgspec
 import yaml
@@ -24,12 +22,12 @@ from tests.embedded.api import sequences
 from tests.embedded.api.desk import APPLY, Desk
 from tests.embedded.in_process_cluster import InProcessCluster
 from tests.fuzz import samples
+from tests.fuzz.engine_targets import NOW, Kernels, Worlds
 from tests.fuzz.mutate import Mutator, strange_value
+from tests.fuzz.target import Finding, Target, few, no_logged_errors, refusals
 from tests.worlds.virtual_client import InProcessKubeClient, Network
 from tests.worlds.virtual_cluster import identity
 
-from windlass.apply.messages import condition_message
-from windlass.cluster.delta import Deleted, Put
 from windlass.embedded.api.errors import ApiError
 from windlass.embedded.fleet import default_fleet, read_fleet
 from windlass.embedded.runtime.fleet_nodes import fleet_nodes
@@ -38,68 +36,10 @@ from windlass.embedded.server.server import ApiServer
 from windlass.kube.errors import ApiError as AnsweredError
 from windlass.kube.kubeconfig import load_kubeconfig, resolve_context
 from windlass.kube.request import Request
-from windlass.model.codec import Unreadable, decode_kind
-from windlass.model.configuration import Settings
 from windlass.model.errors import WindlassError
-from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
-from windlass.scheduler.cache import SchedulerCache
-from windlass.scheduler.options import SchedulerOptions
 
 PATCH_TYPES = (sequences.MERGE, sequences.STRATEGIC, sequences.JSON, APPLY)
-NOW = 1_800_000_000
-
-
-class Finding(AssertionError):
-    """Something that must not happen, and is no exception by itself."""
-
-
-def few(rng: Random) -> int:
-    """How many changes: mostly one, since what has many is refused for the first of them."""
-    return rng.choice((1, 1, 1, 1, 2, 2, 3, 6))
-
-
-class Target(ABC):
-    name: ClassVar[str]
-    share: ClassVar[int]
-    """Of a hundred inputs, about so many are for this target."""
-
-    @abstractmethod
-    def draw(self, rng: Random) -> Any: ...
-
-    @abstractmethod
-    def play(self, drawn: Any) -> None: ...
-
-
-@contextlib.contextmanager
-def refusals(*kinds: type[Exception]) -> Iterator[None]:
-    """An error that blames the input is an answer."""
-    try:
-        yield
-    except kinds as error:
-        is_answer = isinstance(error, ApiError | AnsweredError)
-        if is_answer and error.code >= 500 and error.code != 504:  # Kubernetes' answer to versions that are to come
-            raise
-
-
-@contextlib.contextmanager
-def no_logged_errors() -> Iterator[None]:
-    """Errors that a boundary logs, so that nobody is harmed, are findings all the same."""
-    found: list[logging.LogRecord] = []
-    handler = logging.Handler(logging.ERROR)
-    handler.emit = found.append  # type: ignore[assignment]
-    root, disabled = logging.getLogger(), logging.root.manager.disable
-    root.addHandler(handler)
-    logging.disable(logging.NOTSET)
-    try:
-        yield
-    finally:
-        root.removeHandler(handler)
-        logging.disable(disabled)
-    for record in found:
-        if record.exc_info and record.exc_info[1]:
-            raise record.exc_info[1]
-        raise Finding(record.getMessage())
 
 
 class Objects(Target):
@@ -253,86 +193,9 @@ def _request(method: str, path: str, body: Any, query: list[list[str]], content_
     return {"method": method, "path": path, "query": query, "body": body, "type": content_type}
 
 
-class Worlds(Target):
-    """A cluster in which some objects are strange: the live scheduler's cache and engine decide on it, twice."""
-
-    name, share = "worlds", 25
-
-    def __init__(self) -> None:
-        self._mutator = Mutator(
-            [*samples.DECIDED, *(obj for seed in range(20) for obj in samples.cluster(Random(seed)))]
-        )
-
-    def draw(self, rng: Random) -> Any:
-        objects = samples.cluster(rng)
-        added = rng.sample(samples.DECIDED, rng.randint(0, 3))
-        strange = set(rng.sample(range(len(objects)), rng.randint(1, min(4, len(objects)))))
-        objects = [self._maybe(obj, rng, number in strange) for number, obj in enumerate(objects)]
-        return {"objects": [*objects, *(self._maybe(obj, rng, True) for obj in added)], "gone": rng.randrange(20)}
-
-    def _maybe(self, obj: Unstructured, rng: Random, is_strange: bool) -> Unstructured:
-        return self._mutator.tree(obj, rng, few(rng)) if is_strange else obj
-
-    def play(self, drawn: Any) -> None:
-        from windlass.isolation import IsolatingEngine
-        from windlass.planner import engine_config
-
-        settings = Settings()
-        cache, engine = SchedulerCache(SchedulerOptions(settings=settings)), IsolatingEngine(engine_config(settings))
-        with no_logged_errors():
-            read = [_decoded(obj) for obj in drawn["objects"] if _is_stored(obj)]
-            cache.push([Put(obj) for obj in read])
-            self._decide(cache, engine, NOW)
-            gone = read[drawn["gone"] % len(read)] if read else None
-            if gone is not None and not isinstance(gone, Unreadable):
-                cache.push([_deletion(gone)])
-            self._decide(cache, engine, NOW + 700)
-
-    def _decide(self, cache: SchedulerCache, engine: Any, now: int) -> None:
-        cache.flush(now)
-        snapshot = cache.store.snapshot(now)
-        for text in (*snapshot.notes, *snapshot.unreadable.values()):
-            if "a bug in Windlass" in text:
-                raise Finding(text)
-        plan, advisor, faults = engine.decide_without_explanations(snapshot, now)
-        for fault in faults:
-            raise fault.error
-        for hold in plan.holds:
-            explained = advisor.explain_hold(hold) if advisor is not None else hold
-            condition_message(explained.verdict)
-        _check_plan(plan)
-
-
-def _check_plan(plan: Plan) -> None:
-    from windlass.cli.plan_document import plan_document
-    from windlass.dump.configuration import choose_configuration
-
-    msgspec.json.encode(plan_document(plan, NOW, [], choose_configuration((), ()).used))
-
-
 def _as_sent(tree: Any) -> Any:
     """As it is read from a request."""
     return msgspec.json.decode(json.dumps(tree).encode())
-
-
-def _is_stored(obj: Any) -> bool:
-    """Whether an API server could have it, of a kind that the scheduler watches."""
-    if not isinstance(obj, dict) or not isinstance(obj.get("metadata"), dict) or obj.get("kind") == "Service":
-        return False
-    metadata = obj["metadata"]
-    names = (metadata.get("name"), metadata.get("namespace", "x"), metadata.get("uid", "x"))
-    return all(isinstance(name, str) and name for name in names)
-
-
-def _decoded(obj: Unstructured) -> Any:
-    return decode_kind(json.dumps(obj).encode(), str(obj.get("kind")), str(obj.get("apiVersion")))
-
-
-def _deletion(obj: Any) -> Deleted:
-    from windlass.model.codec import object_id
-
-    group, kind, key = object_id(obj)
-    return Deleted(kind, key, group)
 
 
 class Files(Target):
@@ -427,4 +290,4 @@ class Dumps(Files):
             raise Finding("a raw escape of a terminal is printed")
 
 
-TARGETS: tuple[type[Target], ...] = (Objects, Patches, Requests, Worlds, Configurations, Dumps)
+TARGETS: tuple[type[Target], ...] = (Objects, Patches, Requests, Worlds, Kernels, Configurations, Dumps)

@@ -7,12 +7,19 @@ import subprocess
 import sys
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
+from tests.fuzz.engine_targets import SETTINGS, Kernels, Worlds, decided
+from tests.fuzz.guarded_kernels import Guarded, guarded_kernels
 from tests.fuzz.runner import corpus, draw, play, target_named
 from tests.fuzz.shrink import shrunk
-from tests.fuzz.targets import TARGETS, Finding, Target
+from tests.fuzz.target import Finding, Target
+from tests.fuzz.targets import TARGETS
+
+from windlass import jit
 
 ROOT = Path(__file__).parents[2]
 INPUTS = 5000
@@ -38,6 +45,36 @@ def test_inputs_that_are_nearly_right() -> None:
 def test_a_seed_draws_the_same_input_again(name: str) -> None:
     assert draw(7, name)[1] == draw(7, name)[1]
     assert target_named(name).draw(Random(1)) != target_named(name).draw(Random(2))
+
+
+def test_the_drawn_clusters_give_something_to_decide() -> None:
+    """Pods of another scheduler would be no test of the engine."""
+    worlds = Worlds()
+    plans = [plan for seed in range(30) for plan in decided(worlds.draw(Random(seed)), SETTINGS)]
+    assert sum(len(plan.binds) for plan in plans) > len(plans)
+    for decisions in ("holds", "admits", "evicts"):
+        assert sum(len(getattr(plan, decisions)) for plan in plans) > len(plans) / 10, decisions
+
+
+@pytest.mark.parametrize("index", [-1, 3, (0, 2), (2, -1), (slice(None), 2)])
+def test_plain_kernels_look_at_every_index(index: Any) -> None:
+    array = np.zeros((3, 2)).view(Guarded)
+    with pytest.raises(IndexError, match="is not within"):
+        array[index] = 1
+    assert array[2].view(Guarded)[1] == array[:, 1][2] == 0
+
+
+def test_kernels_that_decide_differently_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def without_room(*arguments: Any) -> None:
+        arguments[-1][:] = 0
+
+    def kernel_sets() -> tuple[jit.Kernels, jit.Kernels]:
+        return SimpleNamespace(**{**vars(jit.compiled()), "count_fits": without_room}), guarded_kernels()
+
+    monkeypatch.setattr("tests.fuzz.engine_targets.kernel_sets", kernel_sets)
+    target = Kernels()
+    failures = [play(target, target.draw(Random(seed))) for seed in range(20)]
+    assert any(failure is not None and "compiled kernels decide" in failure.message for failure in failures)
 
 
 class Planted(Target):

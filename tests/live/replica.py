@@ -16,15 +16,31 @@ from pathlib import Path
 from tests.real_cluster.service import free_ports
 
 
+def program(sources: Path | None = None) -> list[str]:
+    """The command `windlass`, of this release or of the one in `sources`."""
+    if sources is None:
+        return [str(Path(sys.executable).with_name("windlass"))]
+    return [sys.executable, "-c", "import sys\nfrom windlass.cli.main import main\nsys.exit(main())"]
+
+
+def environment(sources: Path | None = None) -> dict[str, str]:
+    """Another release has no compiled kernels, and compiling them takes longer than these clusters are worth."""
+    if sources is None:
+        return dict(os.environ)
+    return {**os.environ, "PYTHONPATH": str(sources), "NUMBA_DISABLE_JIT": "1"}
+
+
 class Replica:
-    def __init__(self, kubeconfig: Path, log: Path, *arguments: str) -> None:
+    def __init__(self, kubeconfig: Path, log: Path, *arguments: str, sources: Path | None = None) -> None:
+        """`sources`: a folder with another release's package, to run that one."""
         (self.port,) = free_ports(1)
         self.log = log
-        program = str(Path(sys.executable).with_name("windlass"))
-        command = [program, "scheduler", f"--kubeconfig={kubeconfig}"]
+        command = [*program(sources), "scheduler", f"--kubeconfig={kubeconfig}"]
         command += [f"--listen=127.0.0.1:{self.port}", "--log-format=text", *arguments]
         with log.open("ab") as output:
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
+            self.process = subprocess.Popen(
+                command, stdout=output, stderr=output, stdin=subprocess.DEVNULL, env=environment(sources)
+            )
 
     def status(self, path: str = "/readyz") -> int:
         try:

@@ -14,7 +14,7 @@ from collections.abc import AsyncGenerator, Callable
 from dataclasses import dataclass
 
 import msgspec
-from tests.worlds.virtual_client import WRITES, InProcessKubeClient, Network
+from tests.worlds.virtual_client import WRITES, InProcessKubeClient, Network, conflict
 
 from windlass.embedded.server.server import ApiServer
 from windlass.kube.errors import ApiError, ServerUnavailable, api_error
@@ -36,6 +36,9 @@ class FaultyNetwork(Network):
         if happens:
             self.count(what)
         return happens
+
+    def uncount(self, what: str) -> None:
+        self.counts[what] -= 1
 
     def malformed(self, body: bytes) -> bytes:
         """Cut off, followed by something else, or another answer altogether."""
@@ -62,9 +65,18 @@ class FaultyClient(InProcessKubeClient):
             raise api_error(409, b"", where)
         body = await self._deliver(request)
         if is_write and faults.draw("twice"):
-            with contextlib.suppress(ApiError, ServerUnavailable):
-                await self._deliver(request)
+            await self._deliver_again(request)
         return faults.malformed(body) if faults.draw("malformed") else body
+
+    async def _deliver_again(self, request: Request) -> None:
+        """Nobody reads the answer, and a conflict is the network's doing, not the scheduler's."""
+        try:
+            await self._deliver(request)
+        except ServerUnavailable:
+            pass
+        except ApiError as error:
+            if error.code == 409:
+                self._faults.uncount(conflict(request))
 
     async def _deliver(self, request: Request) -> bytes:
         if UNDER_LEASE.search(request.path) and not request.query:

@@ -1,7 +1,4 @@
-"""A committed handful of seeds; `make loop-seeds` draws new ones.
-
-Open: seed 100 ends with a Job of which nothing is said although it waits (`make loop-seeds SEED=100 N=1 LOG=1`).
-"""
+"""A committed handful of seeds; `make loop-seeds` draws new ones."""
 
 from __future__ import annotations
 

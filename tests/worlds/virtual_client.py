@@ -88,7 +88,7 @@ class InProcessKubeClient(KubeClient):
         if response.status >= 400:
             network.count(f"answered {response.status}")
             if response.status == 409:
-                network.count(f"conflict: {request.method} {_kind(request.path)}")
+                network.count(conflict(request))
             raise api_error(response.status, body, f"{request.method} {request.path}")
         return body
 
@@ -137,6 +137,11 @@ class InProcessKubeClient(KubeClient):
         )
         made._read_bytes = body or b""
         return made
+
+
+def conflict(request: Request) -> str:
+    """What a refused write of this kind is counted as."""
+    return f"conflict: {request.method} {_kind(request.path)}"
 
 
 def _kind(path: str) -> str:

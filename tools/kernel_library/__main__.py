@@ -109,12 +109,18 @@ def _undefined(path: Path) -> set[str]:
     return {line.split()[0] for line in listed.stdout.splitlines()}
 
 
+def _is_current(library: Path) -> bool:
+    """Its name has a digest of the kernels; what compiles them is here."""
+    sources = [path.stat().st_mtime for path in Path(__file__).parent.iterdir() if path.is_file()]
+    return library.exists() and library.stat().st_mtime >= max(sources)
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tools.kernel_library", description=__doc__.splitlines()[0])
     parser.add_argument("--machine", choices=sorted(PROCESSORS), default=platform.machine())
     machine = parser.parse_args().machine
     folder = kernel_library.FOLDER
-    if (folder / kernel_library.file_name(jit.sources_digest(), machine)).exists():
+    if _is_current(folder / kernel_library.file_name(jit.sources_digest(), machine)):
         return 0
     warnings.simplefilter("ignore", numba.errors.NumbaWarning)
     llvm.initialize_all_targets()

@@ -12,18 +12,15 @@ import msgspec
 from windlass.cluster.change_detection import is_unchanged
 from windlass.cluster.delta import ClusterObject, Deleted
 from windlass.cluster.listers import Listers
-from windlass.cluster.resource_columns import ResourceColumns
 from windlass.cluster.workload_sync import GroupingSource, ObjectId, WorkloadSync
 from windlass.cluster.workloads import Grouping, declares_attributes, declares_membership
 from windlass.model.codec import object_id
 from windlass.model.disruption import PodDisruptionBudget
-from windlass.model.errors import InputError
 from windlass.model.kueue import WorkloadObject
 from windlass.model.namespace_limits import ResourceQuota
 from windlass.model.owners import OwnerObject
 from windlass.model.pod import Pod
 from windlass.model.queue import QueueSystem
-from windlass.model.requests import pod_requests
 from windlass.model.reservation import Reservation, ReservationObject, reservation_from_object
 from windlass.model.run_time_history import FinishedRun, RunTimeHistoryObject, RunTimes, run_times_from_object
 
@@ -151,16 +148,6 @@ class AuxiliaryObjects:
 
     def pop_finished_runs(self) -> list[FinishedRun]:
         return self._workloads.pop_finished_runs()
-
-    def register_template_resources(self, resources: ResourceColumns) -> None:
-        """Adds columns for resources of pods that don't exist yet, and of reservations."""
-        reserved = (reservation.template for reservation in self.reservations())
-        for pod in (*self._workloads.pop_new_templates(), *reserved):
-            try:
-                for resource in pod_requests(pod):
-                    resources.column(resource)
-            except InputError:
-                continue  # the workload is held with this error
 
     def reservations(self) -> tuple[Reservation, ...]:
         if self._reservations is None:

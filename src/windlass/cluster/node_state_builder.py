@@ -74,9 +74,6 @@ def read_node(node: Node) -> NodeRow:
 
 def build_state(rows: Sequence[NodeRow], resources: ResourceColumns, models: GpuModelCodes) -> NodeState:
     """Arrays for these nodes with everything free."""
-    for row in rows:
-        for name in row.allocatable:
-            resources.column(name)
     allocatable = np.zeros((len(rows), len(resources)), dtype=np.int64)
     for index, row in enumerate(rows):
         for name, amount in row.allocatable.items():

@@ -32,7 +32,8 @@ class NodeTable:
         """Node that can't be read → its error."""
         self._undecodable: set[str] = set()
         self.needs_rebuild = False
-        """Nodes were added, removed, or have another number of devices: all arrays have to be built again."""
+        """Nodes were added, removed, have another number of devices or a resource that is new: all arrays have to be
+        built again."""
         self.changed_nodes: set[str] = set()
         """Nodes whose existing row has to be written again."""
         self.columns_are_stale = False
@@ -70,7 +71,8 @@ class NodeTable:
         except Exception as error:  # whatever it is: it concerns this node, and must not concern the others
             self.errors[node.name] = bug_of(error).message
             return fallback
-        self._resources.add(row.allocatable.keys())
+        # Pods that request a resource which is new are accounted in another column from now on.
+        self.needs_rebuild |= self._resources.add(row.allocatable.keys())
         return row
 
     def put_unreadable(self, unreadable: Unreadable) -> None:

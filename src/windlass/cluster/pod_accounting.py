@@ -99,7 +99,7 @@ def _requests(shape: Shape, resources: ResourceColumns, width: int) -> tuple[Int
     """[resource column] the shape's requests, and the kind of its GPU request (-1: none)."""
     amounts = np.zeros(width, dtype=np.int64)
     for name, amount in shape.requests:
-        amounts[resources.column(name)] = amount
+        amounts[resources.column(name)] += amount  # several may have one column: what no node has
     return amounts, gpu_pod_kind(shape.gpu.count, shape.gpu.milli) if shape.gpu else -1
 
 

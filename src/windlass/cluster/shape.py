@@ -14,7 +14,6 @@ import msgspec
 
 from windlass.cluster.node_state import MAX_REQUESTS
 from windlass.cluster.pod_table import UNREADABLE, PodTraits
-from windlass.cluster.resource_columns import ResourceColumns
 from windlass.model.bug import bug_of
 from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
@@ -174,10 +173,9 @@ class ShapeRegistry:
 class PodTraitsCache:
     """The traits of every pod that the store adds. Pods that share all that matters by identity are read once."""
 
-    def __init__(self, shapes: ShapeRegistry, resources: ResourceColumns, unreadable: dict[str, str]) -> None:
+    def __init__(self, shapes: ShapeRegistry, unreadable: dict[str, str]) -> None:
         """`unreadable`: pod → error; the errors of pods that can't be read are added to it."""
-        self._shapes, self._resources = shapes, resources
-        self._unreadable = unreadable
+        self._shapes, self._unreadable = shapes, unreadable
         self._known: dict[tuple[int, int, int, str], tuple[Pod, PodTraits]] = {}
 
     def of(self, key: str, pod: Pod) -> PodTraits:
@@ -195,13 +193,9 @@ class PodTraitsCache:
 
     def _read(self, key: str, pod: Pod) -> PodTraits:
         number, node_local = UNREADABLE, 0
-        known = len(self._shapes)
         try:
             shape, is_local = self._shapes.intern(pod)
             number, node_local = shape.number, int(is_local)
-            if len(self._shapes) > known:
-                for name, _ in shape.requests:
-                    self._resources.column(name)
         except InputError as error:
             self._unreadable[key] = str(error)
         except Exception as error:  # whatever it is: it concerns this pod, and must not concern the others

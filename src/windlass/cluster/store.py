@@ -83,7 +83,7 @@ class Store:
         self._unreadable: dict[str, str] = {}
         self._broken: dict[tuple[str, str, str], str] = {}
         """Objects other than pods and nodes that a bug of ours keeps from being read → its message."""
-        self._traits = PodTraitsCache(self._shapes, self._resources, self._unreadable)
+        self._traits = PodTraitsCache(self._shapes, self._unreadable)
         self._generation = 0
 
     def apply(self, deltas: Iterable[Delta]) -> None:
@@ -116,8 +116,6 @@ class Store:
         if self._nodes.columns_are_stale:
             self._columns = self._nodes.columns(self._columns)
         system, grouping = self._auxiliary.group_workloads(self, now)
-        self._auxiliary.register_template_resources(self._resources)
-        self._widen()
         self._state_shared = True
         node_problems = self._nodes.problems()
         return Snapshot(
@@ -126,7 +124,7 @@ class Store:
             node_state=self._state,
             pods=self._pods.snapshot(),
             shapes=self._shapes,
-            resources=self._resources,
+            resources=self._resources.copy(),
             gpu_models=self._models,
             listers=self._auxiliary.listers,
             decided_by_shape=self._pod_mix.published,
@@ -325,19 +323,10 @@ class Store:
 
     def _own_state(self) -> NodeState:
         """The arrays, for writing: copied first if a snapshot shares them."""
-        self._widen()
         if self._state_shared:
             self._state = self._state.copy()
             self._state_shared = False
         return self._state
-
-    def _widen(self) -> None:
-        """Adds columns for resources that appeared since the arrays were made."""
-        missing = len(self._resources) - self._state.free.shape[1]
-        if missing:
-            wider = ((0, 0), (0, missing))
-            free, allocatable = np.pad(self._state.free, wider), np.pad(self._state.allocatable, wider)
-            self._state = self._state._replace(free=free, allocatable=allocatable)
 
     # Pods
 
@@ -417,10 +406,12 @@ class Store:
     def _assign_guessed_devices(self, name: str) -> None:
         """Gives these pods devices that are left, the oldest pod first, and accounts them."""
         node = self._columns.index.get(name, UNKNOWN_NODE)
-        if node >= 0 and self._will_be_rebuilt(node):
-            return
         rows, created = self._pods.row_of, self._pods.rows.created
         keys = self._guessed_pods.get(name, ())
+        if node >= 0 and self._will_be_rebuilt(node):
+            for key in keys:
+                self._account(rows[key], 1)  # nothing but whether it has affinity
+            return
         for _, _, row in sorted((created[rows[key]], key, rows[key]) for key in keys):
             grants = self._grants_of(self._pods.object(row), self._pods.shape(row), node) if node >= 0 else ()
             self._pods.bind(row, node, grants)

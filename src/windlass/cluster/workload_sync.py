@@ -117,9 +117,6 @@ class WorkloadSync:
         self._entry_keys, self._claimants, self._rules, self._quotas = {}, {}, {}, {}
         self._pods, self._nodes = set(cluster.pod_keys_for_grouping()), set(cluster.nodes_for_grouping)
 
-    def pop_new_templates(self) -> list[Pod]:
-        return self._index.pop_new_templates() if self._index is not None else []
-
     def pop_finished_runs(self) -> list[FinishedRun]:
         return self._index.pop_finished_runs() if self._index is not None else []
 

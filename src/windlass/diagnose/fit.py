@@ -14,6 +14,8 @@ import msgspec
 import numpy as np
 
 from windlass import jit
+from windlass.cluster.node_state import GEOMETRY
+from windlass.cluster.resource_columns import UNADVERTISED
 from windlass.engine import EngineCache, EngineConfig
 from windlass.model.configuration import Settings
 from windlass.model.errors import InputError
@@ -23,7 +25,7 @@ from windlass.model.reasons import FIRST_RESOURCE_BIT, Reason, insufficient_reas
 from windlass.model.requests import node_quantities
 from windlass.placement.empty_cluster import EmptyCluster
 from windlass.placement.explain.gpu_fragmentation import GPU_FULL
-from windlass.placement.explain.node_reasons import find_cause
+from windlass.placement.explain.node_reasons import find_cause, is_made_on_demand
 from windlass.placement.filters.prefilter import prefilter_pod, prefilter_template
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
@@ -148,11 +150,16 @@ class FitChecker:
 
     def _row(self, pod: Pod) -> int:
         shape, _ = self.snapshot.shapes.intern(pod)
-        known = self._overlay.state.free.shape[1]
-        for name, _amount in shape.requests:
-            if self.snapshot.resources.column(name) >= known:
-                message = f"no node advertises {name} and no other pod requests it"
-                raise InputError(message, object=f"Pod {pod.key}", code="RESOURCE_NAME_MISMATCH")
+        makes_instances = bool((self.snapshot.node_state.device_info[:, GEOMETRY] >= 0).any())
+        unadvertised = [
+            name
+            for name, _ in shape.requests
+            if self.snapshot.resources.column(name) == UNADVERTISED
+            and not (makes_instances and is_made_on_demand(shape, name))
+        ]
+        if unadvertised and pod.key not in self._pods:
+            message = f"no node advertises {unadvertised[0]}"
+            raise InputError(message, object=f"Pod {pod.key}", code="RESOURCE_NAME_MISMATCH")
         return self._overlay.table.row(shape, self.snapshot)
 
     def _why(self, pod: Pod) -> tuple[np.ndarray, tuple[tuple[str, int], ...]]:

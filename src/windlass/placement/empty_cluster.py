@@ -150,10 +150,7 @@ class EmptyCluster:
                 np.minimum(counts, self._pods_by_instances(pod_set, amount), out=counts)
                 continue
             column = snapshot.resources.column(name)
-            if column < state.allocatable.shape[1]:
-                np.minimum(counts, self._allocatable(name, column) // max(1, amount), out=counts)
-            elif amount > 0:
-                counts[:] = 0
+            np.minimum(counts, self._allocatable(name, column) // max(1, amount), out=counts)
         gpu = pod_set.shape.gpu
         if gpu is not None and not profile:
             per_pod = max(1, gpu.count)
@@ -182,8 +179,7 @@ class EmptyCluster:
         """By node, MIG instances of the profile when nothing runs: advertised ones, or as many as can be created."""
         state, snapshot = self._overlay.state, self._overlay.snapshot
         row = self._overlay.table.row(pod_set.shape, snapshot, pod_set.pod)
-        column = snapshot.resources.column(resource)
-        advertised = state.allocatable[:, column] if column < state.allocatable.shape[1] else 0
+        advertised = state.allocatable[:, snapshot.resources.column(resource)]
         return np.where(self._creates_instances, self._sum_by_node(self._creatable(row)), advertised)
 
     def _pods_by_instances(self, pod_set: PendingPodSet, per_pod: int) -> Ints:

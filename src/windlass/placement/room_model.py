@@ -6,6 +6,7 @@ GPUs is modelled, by free amounts and, for GPUs, by device: two halves that come
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from functools import cache
 
@@ -146,8 +147,10 @@ class _RoomBuilder:
         known = self._by_shape.get(shape)
         if known is None:
             snapshot = self._overlay.snapshot
-            amounts = {snapshot.resources.column(name): amount for name, amount in snapshot.shapes[shape].requests}
-            known = self._by_shape[shape] = tuple(amounts.get(column, 0) for column in self._columns)
+            amounts: Counter[int] = Counter()
+            for name, amount in snapshot.shapes[shape].requests:
+                amounts[snapshot.resources.column(name)] += amount
+            known = self._by_shape[shape] = tuple(amounts[column] for column in self._columns)
         return known
 
     # Nodes

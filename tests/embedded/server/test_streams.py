@@ -16,6 +16,7 @@ from tests.embedded.server.harness import Served
 from tests.real_cluster.api import until
 
 from windlass.embedded.runtime.kubelet_api import STDERR, STDOUT, ExecRequest, KubeletApiError, LogRequest
+from windlass.embedded.server.streams import MAX_MESSAGE_BYTES
 from windlass.model.unstructured import Unstructured
 
 PODS = "/api/v1/namespaces/default/pods"
@@ -182,6 +183,15 @@ def test_input_and_sizes_go_in(streamed: Served, runtime: EchoRuntime) -> None:
     session = runtime.sessions[-1]
     assert session.request == ExecRequest(container="main", command=("cat",), tty=True, stdin=True)
     until(lambda: session.closed, what="the server to let go of the session")
+
+
+def test_a_message_beyond_the_limit_ends_the_session(streamed: Served, runtime: EchoRuntime) -> None:
+    query = {"command": ["cat"], "stdin": "true", "stdout": "true"}
+    sent = [b"\0" + b"x" * MAX_MESSAGE_BYTES, bytes([255, 0])]
+    outcome = asyncio.run(converse(streamed, f"{PODS}/one/exec", sent, "v5.channel.k8s.io", **query))
+    assert outcome.streams[1] == b"cat\n"
+    until(lambda: runtime.sessions[-1].closed, what="the server to let go of the session")
+    assert streamed.client.get(f"{PODS}/one").code == 200
 
 
 def test_the_official_client_runs_a_command(streamed: Served) -> None:

@@ -14,6 +14,7 @@ from tests.worlds.judges.trees import (
     admission,
     annotations_of,
     condition_time,
+    conditions,
     created_at,
     is_deleted,
     is_gated,
@@ -36,6 +37,8 @@ from windlass.model.unstructured import Unstructured
 TOPOLOGY = "kueue.x-k8s.io/podset-"
 REQUIRED = "kueue.x-k8s.io/podset-required-topology"
 MAX_EXEC_TIME = "kueue.x-k8s.io/max-exec-time-seconds"
+QUEUED_BY_EVICTION = ("PodsReadyTimeout", "AdmissionCheck", "DurationExceeded", "NoMatchingWorkload")
+"""Reasons of an eviction after which a workload is queued by its time, as in Kueue."""
 GANG_OWNERS = ("PyTorchJob", "JobSet", "RayCluster", "LeaderWorkerSet", "TrainJob", "MPIJob")
 
 
@@ -114,13 +117,20 @@ def _workload_units(state: WorldState) -> Iterator[Unit]:
             state.books.local.get(tree["spec"].get("queueName", ""), ""),
             tuple(trees),
             int(tree["spec"].get("priority", 0)),
-            condition_time(tree, "Evicted") or created_at(tree),
+            _queued_at(tree),
             message(tree, "QuotaReserved"),
             _limit(owner or tree),
             topology,
             asks,
             is_stopped=any(STOPPED_AT_DURATION_ANNOTATION in annotations_of(found) for found in (tree, owner or tree)),
         )
+
+
+def _queued_at(tree: Unstructured) -> float:
+    """Whoever was preempted, or lost a pod, keeps its place."""
+    evicted = next((found for found in conditions(tree) if found["type"] == "Evicted"), None)
+    loses_place = evicted is not None and evicted["reason"] in QUEUED_BY_EVICTION
+    return condition_time(tree, "Evicted") if loses_place else created_at(tree)
 
 
 def _pod_unit(state: WorldState, key: str, pods: list[Unstructured]) -> Unit:

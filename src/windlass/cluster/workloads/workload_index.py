@@ -101,7 +101,6 @@ class WorkloadIndex:
         """Units without a creation time, which count as created at `now`."""
         self._units_with_asks: set[UnitKey] = set()
         self._dirty: dict[Dependent, None] = {}
-        self._templates: list[Pod] = []
         self._broken: dict[Dependent, tuple[UnitKey, Exception]] = {}
         """Pods, Workloads and owners whose unit could not be found, with a unit of their own and the error."""
         self._finished_runs: deque[FinishedRun] = deque(maxlen=MAX_FINISHED_RUNS)
@@ -224,11 +223,6 @@ class WorkloadIndex:
         notes = tuple(unknown_owner_notes(self._pods_by_unknown_owner))
         return Grouping(workloads, notes, any_asks=bool(self._units_with_asks))
 
-    def pop_new_templates(self) -> list[Pod]:
-        """Templates of pods that don't exist yet, of workloads built since the last call."""
-        found, self._templates = self._templates, []
-        return found
-
     def pop_finished_runs(self) -> list[FinishedRun]:
         """Runs that have succeeded since the last call."""
         found = list(self._finished_runs)
@@ -343,7 +337,6 @@ class WorkloadIndex:
                 self._units_dated_now.add(unit)
             if workload.is_asked or workload.ask_terms is not None:
                 self._units_with_asks.add(unit)
-            self._templates += [pod_set.template for pod_set in workload.pod_sets if not pod_set.pod_keys]
             if is_incremental:
                 position = bisect_left(self._sort_keys, sort_key)
                 self._sort_keys.insert(position, sort_key)

@@ -33,6 +33,8 @@ from windlass.embedded.runtime.simulated_shell import CommandResult, ShellEnviro
 from windlass.model.unstructured import Unstructured
 
 MAX_LOG_LINES = 5000
+MAX_ECHOES = 8
+"""Messages of a command's input that wait to be sent back."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +202,7 @@ class SimulatedExec:
     def __init__(self, result: CommandResult, has_input: bool = False) -> None:
         self._result = result
         self._ended = asyncio.Event()
-        self._echoes: asyncio.Queue[bytes] = asyncio.Queue()
+        self._echoes: asyncio.Queue[bytes] = asyncio.Queue(MAX_ECHOES)
         if result.echoes_stdin and not has_input:
             self._echoes.put_nowait(b"")
 
@@ -219,11 +221,12 @@ class SimulatedExec:
             self._ended.set()
 
     async def write(self, data: bytes) -> None:
+        """Waits while the client does not read what comes back."""
         if self._result.echoes_stdin and data:
-            self._echoes.put_nowait(data)
+            await self._echoes.put(data)
 
     async def end_input(self) -> None:
-        self._echoes.put_nowait(b"")
+        await self._echoes.put(b"")
 
     def resize(self, width: int, height: int) -> None:
         """There is no terminal."""
@@ -233,7 +236,8 @@ class SimulatedExec:
         return self._result.exit_code
 
     async def close(self) -> None:
-        self._echoes.put_nowait(b"")
+        with contextlib.suppress(asyncio.QueueFull):  # then the output is not waiting for more
+            self._echoes.put_nowait(b"")
         self._ended.set()
 
 

@@ -131,7 +131,7 @@ def size_limits(held: HeldWorkload) -> Iterator[Limit]:
         eligible = held.feasibility(index).eligible_nodes
         for name, amount in pod_set.shape.requests:
             column = overlay.snapshot.resources.column(name)
-            largest = int(total[eligible, column].max(initial=0)) if column < total.shape[1] else 0
+            largest = int(total[eligible, column].max(initial=0))
             if pod_set.shape.gpu is not None and pod_set.shape.gpu.profile and name == mig_resource(pod_set):
                 largest = int(empty.instances_per_node(pod_set, name)[eligible].max(initial=0))
             if largest < amount:

@@ -13,6 +13,7 @@ import numpy as np
 
 from windlass.cluster.node_columns import Bools
 from windlass.cluster.node_state import DEV_END, DEV_FIRST, GEOMETRY, Ints
+from windlass.cluster.shape import Shape
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX
 from windlass.model.reasons import CAPACITY_BITS, NODE_REASONS, WHY_GPU_UNHEALTHY, WHY_TAINT, insufficient_reason
 from windlass.model.requests import is_extended_resource
@@ -124,10 +125,8 @@ def _too_small(overlay: Overlay, pod_set: PendingPodSet) -> Ints:
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     bits: Ints = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
     for place, (name, amount) in enumerate(pod_set.shape.requests):
-        if resources.column(name) >= total.shape[1]:
-            continue
         lacks = total[:, resources.column(name)] < amount
-        if _is_made_on_demand(pod_set, name):
+        if is_made_on_demand(pod_set.shape, name):
             lacks &= ~_creates_instances(overlay)
         bits |= lacks.astype(np.int64) << place
     return bits
@@ -140,9 +139,8 @@ def _has_devices(overlay: Overlay, pod_set: PendingPodSet) -> Bools:
     for name, amount in pod_set.shape.requests:
         if amount <= 0 or not is_extended_resource(name):
             continue
-        column = resources.column(name)
-        has = state.allocatable[:, column] > 0 if column < state.allocatable.shape[1] else np.zeros_like(result)
-        result &= has | _creates_instances(overlay) if _is_made_on_demand(pod_set, name) else has
+        has = state.allocatable[:, resources.column(name)] > 0
+        result &= has | _creates_instances(overlay) if is_made_on_demand(pod_set.shape, name) else has
     if pod_set.shape.gpu is not None:
         result &= state.node_info[:, DEV_END] > state.node_info[:, DEV_FIRST]
     return result
@@ -161,12 +159,12 @@ def is_unknown_resource(overlay: Overlay, pod_set: PendingPodSet) -> bool:
     total, resources = overlay.state.allocatable, overlay.snapshot.resources
     names = [name for name, amount in pod_set.shape.requests if amount > 0 and is_extended_resource(name)]
     can_make = bool((overlay.state.device_info[:, GEOMETRY] >= 0).any())
-    advertised = [name for name in names if not (can_make and _is_made_on_demand(pod_set, name))]
+    advertised = [name for name in names if not (can_make and is_made_on_demand(pod_set.shape, name))]
     columns = [resources.column(name) for name in advertised]
-    return any(column >= total.shape[1] or not total[:, column].any() for column in columns)
+    return any(not total[:, column].any() for column in columns)
 
 
-def _is_made_on_demand(pod_set: PendingPodSet, resource: str) -> bool:
+def is_made_on_demand(shape: Shape, resource: str) -> bool:
     """Whether nodes may create the resource when it is needed: MIG instances are not advertised before that."""
-    gpu = pod_set.shape.gpu
+    gpu = shape.gpu
     return gpu is not None and bool(gpu.profile) and resource.startswith(MIG_RESOURCE_PREFIX)

@@ -58,11 +58,7 @@ class PodSetFeasibility:
 
     def free(self, resource: str) -> Ints:
         """By node, the free amount; 0 where no node has the resource."""
-        column = self.overlay.snapshot.resources.column(resource)
-        state = self.overlay.state
-        if column >= state.free.shape[1]:
-            return np.zeros(len(state.free), dtype=np.int64)
-        return state.free[:, column]
+        return self.overlay.state.free[:, self.overlay.snapshot.resources.column(resource)]
 
 
 def nodes_limited_by_capacity(overlay: Overlay, row: int) -> Bools:
@@ -84,10 +80,9 @@ def free_gpus(overlay: Overlay, shape: Shape, models: Collection[str] | None = N
     if gpu.milli != WHOLE_MILLI:
         return _sum_by_node(overlay, free)
     count = _sum_by_node(overlay, (free == WHOLE_MILLI).astype(np.int64))
-    column = snapshot.resources.column(GPU_RESOURCE)
-    if not requests_whole_gpus(shape) or column >= state.free.shape[1]:
+    if not requests_whole_gpus(shape):
         return count
-    advertised = np.maximum(0, state.free[:, column])
+    advertised = np.maximum(0, state.free[:, snapshot.resources.column(GPU_RESOURCE)])
     # With time-slicing, a GPU is advertised several times and counts as often.
     shared = np.where(_sum_by_node(overlay, usable.astype(np.int64)) > 0, advertised, 0)
     return np.where(state.node_info[:, REPLICAS] > 1, shared, np.minimum(count, advertised))

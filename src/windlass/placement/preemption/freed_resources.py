@@ -70,7 +70,7 @@ class FreedResources:
         by_shape = np.zeros((len(shapes), self._columns + 1), dtype=np.int64)
         for index, number in enumerate(shapes.tolist()):
             for name, amount in self._snapshot.shapes[number].requests:
-                by_shape[index, self._snapshot.resources.column(name)] = amount
+                by_shape[index, self._snapshot.resources.column(name)] += amount
         vectors: Ints = by_shape[shape_index.reshape(-1)]
         vectors[:, -1] = [sum(grant.milli for grant in table.grants[row] if not grant.profile) for row in pods.tolist()]
         return vectors
