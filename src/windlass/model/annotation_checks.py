@@ -16,11 +16,13 @@ from windlass.model.names.windlass import (
     CHECKPOINT_GRACE_ANNOTATION,
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
+    LEAVE_ANNOTATION,
     ON_PREEMPTION_ANNOTATION,
     PLACEMENT_ANNOTATION,
     RESTART_COST_ANNOTATION,
 )
 from windlass.model.node import Node
+from windlass.model.notices import read_leave_request
 from windlass.model.times import parse_duration, parse_timestamp
 
 MAX_REPORTED = 8
@@ -73,5 +75,9 @@ _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
     LAST_CHECKPOINT_ANNOTATION: (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",
+    ),
+    LEAVE_ANNOTATION: (
+        lambda text: read_leave_request({LEAVE_ANNOTATION: text}) is not None,
+        'JSON such as {"until": "2026-01-31T08:00:00Z"}',
     ),
 }

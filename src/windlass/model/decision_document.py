@@ -86,6 +86,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "asked": format_timestamp(decision.asked_at),
                 "until": format_timestamp(decision.until),
                 "refusedAnswer": decision.refused_answer,
+                **({"notice": decision.notice} if decision.notice else {}),
             }
         case WithdrawAsk():
             return {
@@ -145,8 +146,8 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""), after)
         case {"decision": "ask", "workload": workload, "pods": pods, "reason": reason, "id": identity}:
             asked, until = (parse_timestamp(document[name]) for name in ("asked", "until"))
-            refused = document["refusedAnswer"]
-            return Ask(workload, tuple(pods), document["for"], reason, identity, asked, until, refused)
+            texts = document["refusedAnswer"], document.get("notice", "")
+            return Ask(workload, tuple(pods), document["for"], reason, identity, asked, until, *texts)
         case {"decision": "withdrawAsk", "workload": workload, "pods": pods, "id": identity, "hasLeft": has_left}:
             return WithdrawAsk(workload, tuple(pods), identity, has_left)
         case {"decision": "resize", "workload": workload, "podSets": pod_sets}:

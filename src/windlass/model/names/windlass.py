@@ -48,6 +48,9 @@ LAST_MOVE_ANNOTATION = "windlass.dev/last-move"
 STOPPED_AT_DURATION_ANNOTATION = "windlass.dev/stopped-at-duration"
 """The declared run time, in seconds, at whose end the workload was stopped."""
 
+LEAVE_ANNOTATION = "windlass.dev/leave"
+"""By when a pod has to leave its node, and why (`model.notices`); the operator and people write it."""
+
 # Annotations that the scheduler writes on pods, and the node agent's answer
 ALLOCATED_DEVICES_ANNOTATION = "windlass.dev/allocated-devices"
 """The GPUs that the kubelet really handed out; the scheduler trusts it more than its own choice."""
@@ -60,6 +63,8 @@ BLOCK_LABEL = "windlass.dev/block"
 CONTAINER_GPUS_ANNOTATION = "windlass.dev/container-gpus"
 """How containers get their GPUs on this node, as its agent found it: runtime, strategy, driver, hooks."""
 DEVICES_LAYOUT_ANNOTATION = "windlass.dev/devices-layout"
+LEAVING_TAINT = "windlass.dev/leaving"
+"""The node goes, or is emptied; the value is when, in seconds since 1970."""
 RACK_LABEL = "windlass.dev/rack"
 TOPOLOGY_MANAGER_ANNOTATION = "windlass.dev/topology-manager"
 """The policy of the kubelet's topology manager, as its agent found it in the kubelet's configuration."""
