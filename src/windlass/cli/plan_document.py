@@ -121,7 +121,8 @@ def _admit_text(admit: Admit) -> str:
             + (f" as {flavors}" if flavors else "")
         )
     queue = f"{admit.queue}: " if admit.queue else ""
-    return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}"
+    note = f"; {admit.note}" if admit.note else ""
+    return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}{note}"
 
 
 def _lost_text(evict: Evict) -> str:

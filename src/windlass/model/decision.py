@@ -61,6 +61,8 @@ class Admit(msgspec.Struct, frozen=True, gc=False):
     queue: str
     pod_sets: tuple[AdmittedPodSet, ...]
     after: tuple[str, ...] = ()
+    note: str = ""
+    """What its flavors cost, where its queue tries the cheapest first."""
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):

@@ -54,6 +54,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                     for pod_set in decision.pod_sets
                 ],
                 "after": list(decision.after),
+                **({"note": decision.note} if decision.note else {}),
             }
         case Bind():
             return {
@@ -137,7 +138,7 @@ def parse_decision(document: dict[str, Any]) -> Decision:
     match document:
         case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
             pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
-            return Admit(workload, kind, queue, pod_sets, tuple(after))
+            return Admit(workload, kind, queue, pod_sets, tuple(after), document.get("note", ""))
         case {"decision": "bind", "pod": pod, "node": node, "after": after}:
             return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:

@@ -27,6 +27,8 @@ ON_NODE = "node://"
 IN_POD = "pod://"
 """Begins the place of a checkpoint in the pod itself (an emptyDir, the container's own disk), which is lost with it."""
 MAX_LENGTH = 4096
+DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS = 60, 600
+"""How long work is asked where neither it nor the configuration says so, and at most."""
 
 Text = TypeVar("Text")
 

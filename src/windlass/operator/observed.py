@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.cluster.workloads.workload_attributes import ask_terms_of
 from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS, group_reference
+from windlass.model.leaving import DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from windlass.model.names.windlass import (
@@ -323,11 +324,10 @@ def pod_view(pod: PodObject) -> PodView | None:
 
 
 GPU_READY_CONDITION = "windlass.dev/GPUReady"
-DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS = 60, 600
-"""What the scheduler's configuration says where nothing else is set: the operator does not read that."""
 
 
 def _ask_seconds(metadata: ObjectMeta) -> int:
+    """With the scheduler's usual configuration: the operator does not read that."""
     terms = ask_terms_of([metadata])
     return terms.seconds(DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS) if terms is not None else 0
 

@@ -21,6 +21,8 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
 from windlass.model.decision import Ask, Evict, WithdrawAsk
 from windlass.model.leaving import (
+    DEFAULT_ASK_SECONDS,
+    MAX_ASK_SECONDS,
     Request,
     new_request,
     read_answers,
@@ -36,9 +38,9 @@ from windlass.queueing.outcome import ADMISSION_DEFERRED, LEAVE_NOTICE
 
 
 class AskSettings(msgspec.Struct, frozen=True):
-    seconds: int = 60
+    seconds: int = DEFAULT_ASK_SECONDS
     """How long a victim gets that declares nothing."""
-    max_seconds: int = 600
+    max_seconds: int = MAX_ASK_SECONDS
 
 
 def with_asks(
