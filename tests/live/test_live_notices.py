@@ -32,17 +32,11 @@ def training(name: str, size: int) -> Object:
         "tolerations": [{"operator": "Exists"}],
     }
     metadata = {"labels": {"kueue.x-k8s.io/pod-group-name": name}, "annotations": annotations}
-    ignored = [{"action": "Ignore", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
     return {
         "apiVersion": "batch/v1",
         "kind": "Job",
         "metadata": {"name": name, "namespace": "default"},
-        "spec": {
-            "parallelism": size,
-            "completions": size,
-            "podFailurePolicy": {"rules": ignored},
-            "template": {"metadata": metadata, "spec": spec},
-        },
+        "spec": {"parallelism": size, "completions": size, "template": {"metadata": metadata, "spec": spec}},
     }
 
 
