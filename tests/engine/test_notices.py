@@ -8,10 +8,12 @@ import msgspec
 import pytest
 from tests.engine.asking import NOW, Cluster, node, pod
 
+from windlass.cluster.delta import Refused
 from windlass.engine import EngineConfig
 from windlass.model.decision import Ask, Evict
 from windlass.model.node import Node, NodeCondition, Taint
 from windlass.model.pod import Toleration
+from windlass.model.refusal import EVICTION, Refusal
 from windlass.model.times import format_timestamp
 from windlass.placement.asks import AskSettings
 
@@ -183,6 +185,45 @@ def test_a_preemption_of_the_same_work_ends_with_its_node() -> None:
     cluster.put(tolerating(urgent, Toleration(key=LEAVING, operator="Exists")))
     (ask,) = cluster.step(1).asks
     assert (ask.for_workload, ask.until, ask.notice) == ("a/urgent", NOW + 100, "")
+
+
+def test_room_elsewhere_is_kept_from_what_comes_after_it() -> None:
+    cluster = Cluster(leaving("n"), node("m"), pod("low", "n", priority=3, **ON))
+    cluster.step()
+    cluster.put(pod("newcomer"), pod("urgent", priority=9))
+    plan = cluster.step()
+    assert [bind.pod for bind in plan.binds] == ["a/urgent"], "what comes before it starts"
+    cluster.delete("a/urgent")
+    plan = cluster.step(1)
+    assert (plan.binds, [hold.workload for hold in plan.holds]) == ((), ["a/newcomer"])
+    (verdict,) = [hold.verdict for hold in plan.holds]
+    assert (verdict.code, verdict.is_explained) == ("RESERVED_FOR_OTHERS", True)
+    assert verdict.detail == "its room is kept for a/low, which has to leave its node"
+    assert "a/low" not in verdict.public_message
+    cluster.answer("a/low")
+    cluster.settle()
+    assert cluster.running() == ["a/low"]
+    assert cluster.pods["a/low"].spec.node_name == "m"
+
+
+def test_room_is_kept_only_where_that_is_enough() -> None:
+    cluster = Cluster(leaving("n0"), leaving("n1"), node("m"), *gang(**ON), pod("newcomer"))
+    assert [bind.pod for bind in cluster.step().binds] == ["a/newcomer"]
+
+
+def test_nothing_waits_for_what_may_not_be_evicted() -> None:
+    cluster = Cluster(leaving("n"), node("m"), pod("low", "n", priority=1, **ON), pod("newcomer"))
+    refusal = Refusal(EVICTION, "a/low", NOW + 60, "low", message="a budget")
+    cluster.store.apply([Refused(refusal)])
+    assert [bind.pod for bind in cluster.step().binds] == ["a/newcomer"]
+
+
+def test_no_more_waits_than_is_needed() -> None:
+    newcomers = [pod(f"new-{index}") for index in range(3)]
+    cluster = Cluster(leaving("n"), node("m", gpus=3), pod("low", "n", priority=1, **ON), *newcomers)
+    plan = cluster.step()
+    assert [bind.pod for bind in plan.binds] == ["a/new-0", "a/new-1"]
+    assert [hold.workload for hold in plan.holds] == ["a/new-2"]
 
 
 def test_an_ask_by_a_notice_is_the_same_after_a_restart() -> None:

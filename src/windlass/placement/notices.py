@@ -2,8 +2,8 @@
 
 `engine.decide` calls `with_notices` on the complete plan, just before the stage that turns evictions into asks. It
 concerns only work that opted in to being asked; everything else stays until its node is gone, as without Windlass. Once
-the notice is gone, nothing is evicted any more, and so the ask is withdrawn. Other decisions do not depend on it: nodes
-that go refuse new pods by their taints.
+the notice is gone, nothing is evicted any more, and so the ask is withdrawn. Nodes that go refuse new pods by their
+taints, and room elsewhere is kept (`kept_room`); other decisions do not depend on it.
 """
 
 from __future__ import annotations
@@ -19,9 +19,8 @@ from windlass.model.notices import Notice, most_urgent, pod_notice
 from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
-from windlass.placement.explain.dry_runs import DryRuns
 from windlass.placement.explain.post_decision import PostDecisionState
-from windlass.placement.workload_pieces import workload_key
+from windlass.placement.kept_room import KeptRoom
 from windlass.queueing.outcome import LEAVE_NOTICE
 
 
@@ -47,8 +46,8 @@ class _NoticeStage:
         pod_rows: Mapping[str, int],
         make_state: Callable[[], PostDecisionState],
     ) -> None:
-        self._snapshot, self._now, self._rows, self._make_state = snapshot, now, pod_rows, make_state
-        self._dry_runs: DryRuns | None = None
+        self._snapshot, self._now, self._rows = snapshot, now, pod_rows
+        self._room = KeptRoom(make_state)
 
     def run(self, plan: Plan, opted_in: Sequence[Workload]) -> tuple[Plan, dict[str, int]]:
         victims = {evict.workload for evict in plan.evicts}
@@ -61,11 +60,14 @@ class _NoticeStage:
             if notice is None or workload.evicting:
                 continue
             leave_by[workload.key] = notice.leave_by(self._asked_at(pods))
-            if workload.key in victims or not (notice.is_certain or self._would_start_elsewhere(workload)):
+            if workload.key in victims or not (notice.is_certain or self._room.would_start_elsewhere(workload)):
                 continue
             leaving = [pod for pod in pods if pod.key in notices] if _members_are_independent(workload) else pods
             keys = tuple(pod.key for pod in leaving)
             found.append(Evict(workload.key, keys, "", LEAVE_NOTICE, message=notice.text))
+            # What the API server does not let go stays: nothing waits for it.
+            if len(leaving) == len(pods) and not self._snapshot.refusals.forbid_eviction(keys):
+                plan = self._room.keep(plan, workload)
         return replace(plan, evicts=(*plan.evicts, *found)), leave_by
 
     def _running_pods(self, workload: Workload) -> list[Pod]:
@@ -83,15 +85,6 @@ class _NoticeStage:
     def _asked_at(self, pods: Sequence[Pod]) -> int:
         request = read_request(pod.metadata for pod in pods)
         return request.asked_at if request is not None and request.cause == LEAVE_NOTICE else self._now
-
-    def _would_start_elsewhere(self, workload: Workload) -> bool:
-        if self._dry_runs is None:
-            self._dry_runs = DryRuns(self._make_state())
-        running = (occupant.workload.key for occupant in self._dry_runs.state.running())
-        own = [key for key in running if workload_key(key) == workload.key]
-        # As it will be once it has left: without pods.
-        pod_sets = tuple(replace(pod_set, pod_keys=()) for pod_set in workload.pod_sets)
-        return self._dry_runs.would_start(replace(workload, admission=None, pod_sets=pod_sets), own)
 
 
 def _members_are_independent(workload: Workload) -> bool:
