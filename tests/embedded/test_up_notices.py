@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from tests.embedded.cluster_up import Up
@@ -16,6 +15,12 @@ def running(up: Up) -> dict[str, Any]:
     """Pod → the node on which it runs."""
     found = [pod for pod in up.api.items(PODS) if pod["status"].get("phase") == "Running"]
     return {pod["metadata"]["name"]: pod["spec"]["nodeName"] for pod in found}
+
+
+def said(up: Up, pod: str) -> dict[str, str]:
+    """Reason → what the pod's events say."""
+    events = up.api.items("/apis/events.k8s.io/v1/namespaces/default/events")
+    return {event["reason"]: event["note"] for event in events if event["regarding"]["name"] == pod}
 
 
 def test_a_training_moves_off_a_node_that_goes(windlass_up: Up) -> None:
@@ -34,7 +39,9 @@ def test_a_training_moves_off_a_node_that_goes(windlass_up: Up) -> None:
     try:
         until(lambda: (found := running(windlass_up)) and name not in found, 60)
         assert leaving not in running(windlass_up).values()
-        move = api.get("/apis/batch/v1/namespaces/default/jobs/train")["metadata"]["annotations"]
-        assert json.loads(move["windlass.dev/last-move"])["answered"], "it had answered before it was evicted"
+        until(lambda: "Evicted" in said(windlass_up, name), 60)
+        why = "node " + leaving + " goes: Google Cloud ends the instance"
+        assert why in said(windlass_up, name)["AskedForCheckpoint"]
+        assert f"{why}; it answered with a checkpoint" in said(windlass_up, name)["Evicted"]
     finally:
         api.patch(f"/api/v1/nodes/{leaving}", {"spec": {"taints": before}})

@@ -41,7 +41,7 @@ class Moves:
 
     def opt_in(self, tree: Unstructured) -> None:
         """Sometimes: on the pod template of an owner, or on the pod. It answers in time, too late, or never."""
-        template = tree["spec"].get("template") if tree["kind"] != "Pod" else tree
+        template = tree.get("spec", {}).get("template") if tree["kind"] != "Pod" else tree
         if not isinstance(template, dict) or self._rng.random() >= OPTED_IN_SHARE:
             return
         notes = template.setdefault("metadata", {}).setdefault("annotations", {})
