@@ -152,5 +152,5 @@ def _age(request: Request) -> tuple[int, str]:
 def _decode(text: str, type_: type[Text]) -> Text | None:
     try:
         return msgspec.json.decode(text, type=type_) if len(text) <= MAX_LENGTH else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

@@ -22,6 +22,7 @@ SHUTDOWN_MESSAGE = "node is shutting down"
 """Of the condition Ready while the kubelet ends the pods of a machine that is shut down."""
 SHUTDOWN_SECONDS = 15
 _HARD_EFFECTS = ("NoSchedule", "NoExecute")
+_MAX_LENGTH = 4096
 _LATEST = 4_102_444_800
 """The year 2100: a larger number is no time in seconds."""
 
@@ -109,11 +110,11 @@ def _taint_notice(node: str, key: str, value: str) -> Notice:
 def read_leave_request(annotations: Mapping[str, str]) -> LeaveRequest | None:
     """None where there is none, or one that can't be read."""
     text = annotations.get(LEAVE_ANNOTATION, "")
-    if not text:
+    if not text or len(text) > _MAX_LENGTH:
         return None
     try:
         found = msgspec.json.decode(text, type=LeaveRequest)
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     return found if parse_timestamp(found.until) else None
 

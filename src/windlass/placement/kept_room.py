@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
 
+import numpy as np
 from msgspec.structs import replace
 
 from windlass.model.decision import Hold
@@ -39,7 +40,8 @@ class KeptRoom:
     def would_start_elsewhere(self, workload: Workload, without: Iterable[str] = ()) -> bool:
         running = (occupant.workload.key for occupant in self._state.running())
         own = [key for key in running if workload_key(key) == workload.key]
-        return DryRuns(self._state, self._budget).would_start(_as_pending(workload), [*own, *without])
+        with np.errstate(over="ignore"):  # the hash function of the kernels overflows on purpose
+            return DryRuns(self._state, self._budget).would_start(_as_pending(workload), [*own, *without])
 
     def keep(self, plan: Plan, workload: Workload) -> Plan:
         """The plan without the starts that would take the room of work that has to leave."""
