@@ -32,8 +32,10 @@ def with_notices(
     make_state: Callable[[], PostDecisionState],
 ) -> tuple[Plan, dict[str, int]]:
     """The plan with the evictions of work that has a notice; and by when victims have to leave, where that is known."""
+    if not snapshot.any_asks:
+        return plan, {}
     opted_in = [workload for workload in snapshot.workloads if workload.ask_terms is not None]
-    if not snapshot.any_asks or not opted_in:
+    if not opted_in:
         return plan, {}
     return _NoticeStage(snapshot, now, pod_rows(), make_state).run(plan, opted_in)
 
