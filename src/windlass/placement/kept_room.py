@@ -45,7 +45,8 @@ class KeptRoom:
 
     def keep(self, plan: Plan, workload: Workload) -> Plan:
         """The plan without the starts that would take the room of work that has to leave."""
-        later = [*self._starts_after(plan, workload)]
+        # Without starts nothing is looked at: the state of a large cluster takes a while to make.
+        later = [*self._starts_after(plan, workload)] if plan.binds or plan.admits else []
         if not later or self.would_start_elsewhere(workload):
             return plan
         for count in range(1, len(later) + 1):
