@@ -62,8 +62,8 @@ MUTANTS_TOOLS := cosmic-ray==8.7.0 parso==0.8.7 coverage==7.10.7
 .mutants-tools: Makefile
 	$(BIN)/pip install --quiet --no-deps --upgrade --target $@ $(MUTANTS_TOOLS) && touch $@
 
-worlds: env ## N whole clusters at random on the virtual clock (SEED for the same again, LOG=1 for what happened, LIVE=up|kube)
-	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOG),--log) $(if $(LIVE),--live $(LIVE))
+worlds: env ## N whole clusters at random on the virtual clock (SEED for the same again, LOG=1 for what happened, MOVES=1 with asks, LIVE=up|kube)
+	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.worlds --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(JOBS),--jobs $(JOBS)) $(if $(LOG),--log) $(if $(LIVE),--live $(LIVE)) $(if $(MOVES),--moves)
 
 loop-seeds: env ## N seeds of the whole control loop on a faulty network (SEED for the same again, LOG=1 for what happened)
 	PYTHONHASHSEED=0 PYTHONPATH=.:tests $(BIN)/python -m tests.loop --count $(or $(N),100) $(if $(SEED),--seed $(SEED)) $(if $(LOG),--log)

@@ -1,6 +1,6 @@
 """`decide`: from a snapshot to a plan. The main path, a pure function.
 
-    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► explain ─► ask ─► plan
+    collect ─► order ─► quota and flavors · place · preempt, cycle by cycle ─► plan ahead ─► notices ─► ask ─► plan
 
 The live scheduler, the embedded cluster, the simulator, `why` and `plan` all call it, and nothing else decides. No
 clock, no randomness but a seed in the config, no I/O: the same snapshot, config and time give the same plan. The cache
@@ -33,6 +33,7 @@ from windlass.placement.explain import Advisor, make_single_pod_holds, single_po
 from windlass.placement.explain.unmatched_selectors import with_selector_of_configuration
 from windlass.placement.grants import GrantUnpacker
 from windlass.placement.late_pods import place_late_pods
+from windlass.placement.notices import with_notices
 from windlass.placement.overlay import Overlay
 from windlass.placement.policies import SCORERS, USES_MIX, PlacementConfig, make_scoring_rule
 from windlass.placement.preemption.context import Preemption, merge_evictions
@@ -179,7 +180,8 @@ def decide_without_explanations(
     evicted = {evict.workload for evict in plan.evicts}
     plan = replace(plan, resizes=tuple(resize_workloads(snapshot.workloads, evicted)))
     plan = with_moves(plan, advisor.post_decision, config.defrag)
-    return with_asks(plan, snapshot, config.asks, int(now), overlay.pod_rows), advisor
+    plan, leave_by = with_notices(plan, snapshot, int(now), overlay.pod_rows, advisor.post_decision)
+    return with_asks(plan, snapshot, config.asks, int(now), overlay.pod_rows, leave_by), advisor
 
 
 def _make_overlay(snapshot: Snapshot, config: EngineConfig, cache: EngineCache, pending: int) -> Overlay:

@@ -96,3 +96,30 @@ def test_each_hop_of_the_last_move() -> None:
 def test_a_move_that_is_not_over() -> None:
     line = moved([pod("train-0", 1)], evicted="2026-03-01T11:01:00Z")
     assert line == "last move: asked at 2026-03-01T11:00:00Z, not answered, evicted 1m later"
+
+
+def going(name: str, taint: str = "windlass.dev/leaving", value: str = "1772366700") -> Unstructured:
+    found = node(name, 8)
+    found["spec"]["taints"] = [{"key": taint, "value": value, "effect": "NoSchedule"}]
+    return found
+
+
+def test_work_that_is_asked_since_its_node_goes() -> None:
+    low = asked_pod()
+    request = {key: text for key, text in ASKED.items() if key != "for"} | {
+        "notice": "node g1 goes: Karpenter removes it"
+    }
+    low["metadata"]["annotations"]["windlass.dev/ask"] = json.dumps(request)
+    found = ask("pod/low", going("g1", "karpenter.sh/disrupted", ""), low)
+    assert found.moves[0] == (
+        "asked at 2026-03-01T11:59:00Z to write a checkpoint by 2026-03-01T12:01:00Z, "
+        "since node g1 goes: Karpenter removes it"
+    )
+
+
+def test_work_that_is_not_asked_though_its_node_goes() -> None:
+    found = ask("pod/low", going("g1"), pod("low", 8, on="g1", status={"phase": "Running"}))
+    assert found.moves == (
+        "node g1 goes: its administrator empties it by 2026-03-01T12:05:00Z",
+        "it is not asked for a checkpoint before: only work with windlass.dev/on-preemption: ask is",
+    )

@@ -35,7 +35,7 @@ def play_seed(seed: int, steps: int = STEPS) -> Report:
         cluster = FaultyCluster(spec.nodes, spec.settings, rng, machine, replicas)
         try:
             async with asyncio.timeout(MAX_SECONDS):
-                await play_world(dataclasses.replace(spec, theme=theme), cluster, report, steps, QUIET_SECONDS)
+                await play_world(dataclasses.replace(spec, theme=theme), cluster, report, (steps, QUIET_SECONDS))
         except TimeoutError:
             report.problems.append(f"it has not ended after {MAX_SECONDS:.0f} s of its clock")
 

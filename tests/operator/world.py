@@ -21,9 +21,11 @@ from windlass.model.names.windlass import (
     AGENT_REVISION_LABEL,
     DRIVER_REVISION_LABEL,
     HELD_DEVICES_ANNOTATION,
+    LEAVE_ANNOTATION,
     NODE_REQUEST_ANNOTATION,
 )
 from windlass.model.node import Taint
+from windlass.model.notices import read_leave_request
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
@@ -43,6 +45,7 @@ from windlass.operator.writes import (
     PatchNode,
     PutNodeCondition,
     PutStatus,
+    TellPods,
     Write,
 )
 
@@ -273,6 +276,11 @@ class World:
                             self._evict(key)
                 else:
                     return False
+            case TellPods(pods, request):
+                leave = read_leave_request({LEAVE_ANNOTATION: request or ""})
+                for key, uid in pods:
+                    if key in self.pods and self.pods[key].uid == uid:
+                        self.pods[key] = msgspec.structs.replace(self.pods[key], leave=leave)
             case ApplyDaemonSet(name, body):
                 labels = body["metadata"]["labels"]
                 self.daemon_sets.setdefault(name, labels.get(DRIVER_REVISION_LABEL) or labels[AGENT_REVISION_LABEL])
@@ -406,9 +414,15 @@ class World:
 
     # pods
 
-    def add_pod(self, key: str, node: str, devices: set[int], gang: str = "") -> None:
+    def add_pod(self, key: str, node: str, devices: set[int], gang: str = "", ask_seconds: int = 0) -> None:
         self.pods[key] = PodView(
-            key=key, uid=f"uid-{key}-{self.now}", node=node, gpus=len(devices), devices=frozenset(devices), gang=gang
+            key=key,
+            uid=f"uid-{key}-{self.now}",
+            node=node,
+            gpus=len(devices),
+            devices=frozenset(devices),
+            gang=gang,
+            ask_seconds=ask_seconds,
         )
 
     def _evict(self, key: str) -> None:

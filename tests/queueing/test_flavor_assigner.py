@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import msgspec
 import pytest
@@ -29,6 +30,7 @@ from windlass.model.queue import (
     ResourceFlavor,
 )
 from windlass.model.workload import PodSet, TopologyRequest, Workload
+from windlass.queueing.config import QueueConfig
 from windlass.queueing.flavor_assigner import FlavorAssignmentOptions, assign_flavors, lowest_fitting_height
 from windlass.queueing.flavor_assignment import (
     BEST,
@@ -77,8 +79,9 @@ class Scene:
 
     def assign(self, pending: PendingWorkload | Workload, oracle: Oracle = no_victims, **more: object) -> Assignment:
         made = pending if isinstance(pending, PendingWorkload) else self.pending(pending)
-        options: dict[str, object] = {"fair_sharing": False, "ignore_undeclared": False, **more}
-        context = FlavorAssignmentOptions(self.queues.flavors, oracle, **options)  # type: ignore[arg-type]
+        excluded: Any = more.pop("excluded_flavors", ())
+        config = QueueConfig(**more)  # type: ignore[arg-type]
+        context = FlavorAssignmentOptions(self.queues.flavors, oracle, config, excluded)
         return assign_flavors(made, made.counts, context)
 
 

@@ -67,11 +67,26 @@ def pod_accepts_node_labels(pod, node):
     return True
 
 
+LEAVING = {
+    "aws-node-termination-handler/spot-itn",
+    "aws-node-termination-handler/scheduled-maintenance",
+    "aws-node-termination-handler/asg-lifecycle-termination",
+    "aws-node-termination-handler/rebalance-recommendation",
+    "karpenter.sh/disrupted",
+    "cloud.google.com/impending-node-termination",
+    "ToBeDeletedByClusterAutoscaler",
+    "windlass.dev/leaving",
+}
+"""Taints of nodes that go: a toleration without a key does not count for them."""
+
+
 def is_tolerated(taint, tolerations):
     for t in tolerations:
         if t.effect and t.effect != taint.effect:
             continue
         if t.key and t.key != taint.key:
+            continue
+        if not t.key and taint.key in LEAVING:
             continue
         if t.operator == "Exists":
             return True

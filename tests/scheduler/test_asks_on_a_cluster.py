@@ -97,3 +97,44 @@ def allow_preemption(cluster: QueuedJobs) -> None:
     high = {"metadata": {"name": "high"}, "value": 10}
     cluster.client.create("priorityclasses.scheduling.k8s.io", "", high)
     assert cluster.client.list(PODS) == cluster.client.list(WORKLOADS) == []
+
+
+@on_cluster(big=4, small=4)
+async def test_a_gang_moves_off_a_node_that_goes(cluster: QueuedJobs) -> None:
+    submit_training(cluster, "5s")
+    await until(cluster, "train", 4)
+    (leaving,) = nodes_of(cluster, "train")
+    asked_at = time.time()
+    taint = {"key": "aws-node-termination-handler/spot-itn", "value": "itn-1", "effect": "NoSchedule"}
+    cluster.client.patch("nodes", "", leaving, {"spec": {"taints": [taint]}})
+    await asyncio.sleep(3)
+    requests = [json.loads(annotations(tree)[ASK]) for tree in (*cluster.bound("train"), cluster.job("train"))]
+    assert {request["notice"] for request in requests} == {f"node {leaving} goes: AWS interrupts the spot instance"}
+    while nodes_of(cluster, "train") in (set(), {leaving}):
+        await asyncio.sleep(1)
+        assert time.time() - asked_at < GRACE, "it answers after 5 s"
+    await until(cluster, "train", 4)
+    assert leaving not in nodes_of(cluster, "train")
+    assert 5 <= time.time() - asked_at < 30
+    move = json.loads(annotations(cluster.job("train"))[MOVE])
+    assert parse_timestamp(move["answered"]) <= parse_timestamp(move["evicted"])
+
+
+def nodes_of(cluster: QueuedJobs, name: str) -> set[str]:
+    return {tree["spec"]["nodeName"] for tree in cluster.bound(name)}
+
+
+@on_cluster(big=4)
+async def test_a_notice_that_goes_leaves_everything_as_it_was(cluster: QueuedJobs) -> None:
+    submit_training(cluster)
+    await until(cluster, "train", 4)
+    pods = {tree["metadata"]["uid"] for tree in cluster.bound("train")}
+    (leaving,) = nodes_of(cluster, "train")
+    taint = {"key": "windlass.dev/leaving", "effect": "NoSchedule"}
+    cluster.client.patch("nodes", "", leaving, {"spec": {"taints": [taint]}})
+    await asyncio.sleep(5)
+    assert all(ASK in annotations(tree) for tree in cluster.bound("train"))
+    cluster.client.patch("nodes", "", leaving, {"spec": {"taints": None}})
+    await asyncio.sleep(GRACE + 30)
+    assert {tree["metadata"]["uid"] for tree in cluster.bound("train")} == pods
+    assert not [tree for tree in (*cluster.bound("train"), cluster.job("train")) if ASK in annotations(tree)]

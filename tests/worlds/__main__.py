@@ -38,6 +38,7 @@ def main() -> int:
     parser.add_argument(
         "--quiet-seconds", type=float, default=QUIET_SECONDS, help="with --live: how long nothing happens at the end"
     )
+    parser.add_argument("--moves", action="store_true", help="with work that asks to be asked, and nodes that go")
     parser.add_argument("--log", action="store_true", help="print what happened in worlds where something was wrong")
     arguments = parser.parse_args()
     print(f"{arguments.count} worlds from seed {arguments.seed}", flush=True)
@@ -59,7 +60,9 @@ def main() -> int:
 def _play(arguments: argparse.Namespace) -> Iterator[Report]:
     seeds = [*islice(seeds_of(arguments.theme, arguments.seed), arguments.count)]
     with world_pool(arguments.jobs) as pool:
-        yield from in_order(pool, functools.partial(play_virtually, steps=arguments.steps), seeds)
+        yield from in_order(
+            pool, functools.partial(play_virtually, steps=arguments.steps, moves=arguments.moves), seeds
+        )
 
 
 def _play_live(arguments: argparse.Namespace) -> Iterator[Report]:

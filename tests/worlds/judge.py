@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.invariants.objects import QUEUE
+from tests.worlds.judges.asks import AskJudge
 from tests.worlds.judges.binds import BindJudge
 from tests.worlds.judges.conservation import ConservationJudge
 from tests.worlds.judges.evictions import EvictionJudge
@@ -82,6 +83,7 @@ class Judge:
         self._sizes = SizeJudge(self.state, self.wrong)
         self.limits = LimitJudge(self.state, self.wrong)
         self._reasons = ReasonJudge(self.state, self.wrong, self._count)
+        self._asks = AskJudge(self.state, self.wrong, self._count)
         self._changed_at = 0.0
         self.is_calm = True
         """Network, machine and scheduler are as they should be."""
@@ -110,10 +112,12 @@ class Judge:
         self._conservation.disturb()
         self.guarantees.disturb()
         self._members.disturb()
+        self._asks.disturb()
 
     def on_plan(self, plan: Plan) -> None:
         self.state.plan = plan
         self._evictions.on_plan(plan)
+        self._asks.on_plan(plan)
         for evict in plan.evicts:
             self.note(f"decided: evict {evict.workload} for {evict.for_workload or 'nobody'} ({evict.reason})")
 
@@ -205,6 +209,7 @@ class Judge:
             return
         self._gangs.check()
         self._evictions.check()
+        self._asks.check()
         self._members.check()
         self._conservation.check()
         self.guarantees.check()
@@ -216,6 +221,7 @@ class Judge:
 
     def check_at_rest(self) -> None:
         self._evictions.check_at_rest()
+        self._asks.check_at_rest()
         self._check_creates()
         if time.time() - self._changed_at > self.patience.stable:
             self._count("worlds that came to rest")

@@ -59,7 +59,7 @@ def play_live(
     report, spec, began = Report(seed), live_spec(seed, small), time.process_time()
     with tempfile.TemporaryDirectory() as folder:
         cluster, steps = _cluster(kind, spec, Path(folder), shared), steps or spec.theme.steps
-        asyncio.run(play_world(spec, cluster, report, steps, quiet, PATIENCE))
+        asyncio.run(play_world(spec, cluster, report, (steps, quiet), PATIENCE))
         for log in Path(folder).glob("*.log"):
             report.log += log.read_text(errors="replace").splitlines()[-40:]
     report.cpu_seconds = time.process_time() - began

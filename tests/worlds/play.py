@@ -18,6 +18,7 @@ from typing import Protocol
 from tests.worlds import happenings
 from tests.worlds.draw_world import GPU, POOL_LABEL, WorldSpec, draw_world
 from tests.worlds.judge import Judge, Patience
+from tests.worlds.moves import Moves
 from tests.worlds.owner_controller import RESOURCES as OWNER_RESOURCES
 from tests.worlds.owner_controller import OwnerController
 
@@ -92,8 +93,11 @@ class WorldCluster(Protocol):
 class Play:
     """A world while it is played; the happenings act on it."""
 
-    def __init__(self, spec: WorldSpec, cluster: WorldCluster, report: Report, judge: Judge) -> None:
+    def __init__(
+        self, spec: WorldSpec, cluster: WorldCluster, report: Report, judge: Judge, *, moves: bool = False
+    ) -> None:
         self.spec, self.cluster, self.report, self._judge = spec, cluster, report, judge
+        self.moves = Moves(self) if moves else None
         self.rng = Random(spec.seed + 1)
         gpus = [int(node.tree["status"]["capacity"].get(GPU, 0)) for node in spec.nodes]
         self.gpus_of_cluster, self.gpus_of_largest_node = sum(gpus), max(gpus)
@@ -116,6 +120,8 @@ class Play:
         self.report.drawn[what] += 1
 
     async def create(self, tree: Unstructured) -> None:
+        if self.moves is not None:
+            self.moves.opt_in(tree)
         resource = RESOURCES.get(tree["kind"]) or f"podgroups.{tree['apiVersion'].partition('/')[0]}"
         await self.cluster.create(resource, tree)
 
@@ -175,12 +181,20 @@ class Play:
 
 
 async def play_world(
-    spec: WorldSpec, cluster: WorldCluster, report: Report, steps: int, quiet: float, patience: Patience | None = None
+    spec: WorldSpec,
+    cluster: WorldCluster,
+    report: Report,
+    lengths: tuple[int, float],
+    patience: Patience | None = None,
+    *,
+    moves: bool = False,
 ) -> None:
+    """`lengths`: how many happenings, and how many seconds nothing happens at the end."""
+    steps, quiet = lengths
     judge = Judge(report, patience)
     judge.guarantees.is_classical = not spec.settings.fair_sharing
     judge.limits.ready_seconds = spec.settings.ready_seconds
-    play = Play(spec, cluster, report, judge)
+    play = Play(spec, cluster, report, judge, moves=moves)
     report.drawn.update(spec.drawn)
     checking = asyncio.create_task(_check_again_and_again(play, judge))
     try:
@@ -195,6 +209,8 @@ async def play_world(
             report.happened[happening.__name__] += 1
             judge.on_happening(happening.__name__)
             await happening(play)
+            if play.moves is not None:
+                await play.moves.stir()
             await asyncio.sleep(play.rng.choice(spec.theme.pauses) * spec.pace)
         await _become_quiet(play)
         judge.begin_quiet()
@@ -229,6 +245,8 @@ async def _become_quiet(play: Play) -> None:
     for node in await play.list("nodes"):
         taints = [taint for taint in node["spec"].get("taints") or () if taint["key"] != happenings.SPECIAL["key"]]
         await play.patch("nodes", node, {"spec": {"unschedulable": None, "taints": taints or None}})
+    if play.moves is not None:
+        await play.moves.become_quiet()
     for queue in await play.list("clusterqueues.kueue.x-k8s.io"):
         await play.patch("clusterqueues.kueue.x-k8s.io", queue, {"spec": {"stopPolicy": "None"}})
 
@@ -244,8 +262,8 @@ WORK_PRIORITIES = [
 ]
 
 
-def play_virtually(seed: int, steps: int | None = None, sought: str = "") -> Report:
-    """`steps`: happenings; None: as many as its theme has."""
+def play_virtually(seed: int, steps: int | None = None, sought: str = "", moves: bool = False) -> Report:
+    """`steps`: happenings; None: as many as its theme has. `moves`: with asks and notices."""
     from tests.worlds.virtual_cluster import VirtualCluster
     from tests.worlds.virtual_time import Machine, run_virtually
 
@@ -256,7 +274,8 @@ def play_virtually(seed: int, steps: int | None = None, sought: str = "") -> Rep
         replicas = 2 if rng.random() < TWO_REPLICAS_SHARE else 1
         report.drawn[f"replicas: {replicas}"] += 1
         cluster = VirtualCluster(spec.nodes, spec.settings, rng, machine, replicas)
-        await play_world(spec, cluster, report, steps or spec.theme.steps, spec.theme.quiet_seconds)
+        lengths = steps or spec.theme.steps, spec.theme.quiet_seconds
+        await play_world(spec, cluster, report, lengths, moves=moves)
 
     run_virtually(main, seed)
     report.cpu_seconds = time.process_time() - began

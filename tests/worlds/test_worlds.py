@@ -40,3 +40,7 @@ def test_nothing_is_wrong_on_a_real_api_server(binaries: Binaries) -> None:
         unavailable(str(problem))
     said = play("--count=1", "--seed=3", "--live=kube", "--small", "--steps=8", "--quiet-seconds=30")
     assert "0 of 1 worlds have problems" in said
+
+
+def test_nothing_is_wrong_where_work_moves() -> None:
+    assert "0 of 4 worlds have problems" in play("--count=4", "--seed=107", "--moves", "--jobs=1")

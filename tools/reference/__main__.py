@@ -113,9 +113,9 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 | decision | fields |
 | --- | --- |
 | `withdrawAsk` | `workload`, `pods`, `id`, `hasLeft`: an ask that is taken back, or over since the workload has left |
-| `ask` | `workload`, `pods`, `for`, `reason` (of the eviction that follows), `id`, `asked`, `until`, `refusedAnswer` |
+| `ask` | `workload`, `pods`, `for`, `reason` (of its eviction), `id`, `asked`, `until`, `refusedAnswer`, `notice` |
 | `evict` | `workload`, `pods`, `for` (preemptor), `reason`, `lostGpuSeconds`, `leastGpuSeconds`, `message`, `after` |
-| `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after` |
+| `admit` | `workload`, `kind`, `queue`, `podSets` (`name`, `count`, `wanted`, `flavors`, `nodes`), `after`, `note` |
 | `bind` | `pod`, `node`, `devices` (`index`, `milli` of a share, `profile` and `start` of MIG, `replicas`), `after` |
 | `resize` | `workload`, `podSets`: what a Workload asks for and holds, `before` and `after` its owner has changed |
 | `reserve` | `workload`, `domain`, `from`, `until`, `nodes`: capacity kept for a planned start or a Reservation |
@@ -124,6 +124,9 @@ What `windlass plan schedule … -o json` (or `-o yaml`) prints. Fields are only
 `lostGpuSeconds` is what this eviction loses, since the last checkpoint or the start and for the restart.
 `leastGpuSeconds` is what all evictions for the same preemptor lose together, whatever victims are chosen, as far as the
 search could show (0: not at all). Where the sum of the first is the second, no victims that the rules allow lose less.
+
+`notice` is why the workload has to leave, where that is for no other work; `note` is what an hour on its flavors is
+expected to cost, where its queue orders them by that.
 
 `after` names the workloads that have to be gone first. `nodes` is node → pods; `wanted` is the requested number of pods
 where only some of a set start. The first holds are explained: the limit, the running workloads that would have to

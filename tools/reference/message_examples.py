@@ -290,6 +290,10 @@ VALUES: dict[str, tuple[str, ...]] = {
     "0/⟦nodes⟧ nodes are available: waiting": ("4", "gpu-7"),
     "0/⟦nodes⟧ nodes are available: waiting until ⟦until⟧ for ⟦workload⟧": ("4", "2026-01-01T12:05:00Z", "team/train"),
     "0/⟦nodes⟧ nodes are available: waiting until ⟦until⟧ for preempted": ("4", "2026-01-01T12:05:00Z", "gpu-7"),
+    "Asked to write a checkpoint until ⟦until⟧, since": (
+        "2026-01-01T12:05:00Z",
+        "node gpu-7 goes: AWS interrupts the spot instance",
+    ),
     "Asked to write a checkpoint until": ("2026-01-01T12:05:00Z", "work of higher priority", "Priority"),
     "waiting until ⟦until⟧ for preempted pods": ("2026-01-01T12:05:00Z", "gpu-7", "Pod team/train-0"),
     "waiting for preempted pods on ⟦nominated⟧": ("gpu-7", "Pod team/train-0"),

@@ -111,6 +111,14 @@ ROOM_SAMPLES = {
 }
 """Placeholder → text."""
 ROOM_VALUES: dict[str, tuple[str, ...]] = {
+    "expected price of a GPU-hour": ("spot 1.35 (1.30 without interruptions)", "; on-demand 3.90"),
+    "⟦name⟧ ⟦expected⟧ (⟦listed⟧ without": ("spot", "1.35", "1.30"),
+    "node ⟦node⟧ goes": ("gpu-7", "AWS interrupts the spot instance"),
+    "asked at ⟦asked⟧ to write a checkpoint by ⟦until⟧, since": (
+        "2026-01-01T12:04:00Z",
+        "2026-01-01T12:05:00Z",
+        "node gpu-7 goes: AWS interrupts the spot instance",
+    ),
     "asked at ⟦asked⟧ to write": ("2026-01-01T12:04:00Z", "2026-01-01T12:05:00Z", "work of higher priority"),
     "answered at": ("2026-01-01T12:04:09Z", "2026-01-01T12:04:08Z", "s3://runs/7"),
     "its answer does not count": ("the checkpoint pod:///tmp/last is lost with the pod",),

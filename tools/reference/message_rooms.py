@@ -24,10 +24,13 @@ ROOMS: dict[str, tuple[str, ...]] = {
     "Status of queues and Workloads": ("scheduler/queue_status.py", "apply/kueue.py"),
     "Work that is asked to leave": (
         "placement/asks.py",
+        "placement/kept_room.py",
         "model/leaving.py",
+        "model/notices.py",
         "diagnose/moves.py",
         "checkpoint.py",
     ),
+    "What flavors cost": ("queueing/flavor_costs.py",),
     "When: the outlook of why": ("diagnose/engine_view.py",),
     "freeze": ("cli/freeze.py", "kube/freeze.py"),
     "handover, and install hand-over-crds": ("cli/handover.py", "cli/install_hand_over.py"),

@@ -13,7 +13,7 @@ import msgspec
 
 from windlass import __version__
 from windlass.model.names.windlass import WINDLASS_API_VERSION
-from windlass_bench.claims import classes, oversubscription, sharing, spread
+from windlass_bench.claims import classes, oversubscription, sharing, spot, spread
 from windlass_bench.claims.claim import Claim, OnProgress
 from windlass_bench.claims.locality import check_locality
 from windlass_bench.claims.mixture import WorkloadMixture
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
 KIND = "ClaimReport"
-PARTS = ("sharing", "oversubscription", "classes", "spread", "locality")
+PARTS = ("sharing", "oversubscription", "classes", "spread", "locality", "spot")
 DEFAULT_SEED = 42
 
 
@@ -61,12 +61,17 @@ def _locality(request: ClaimRequest, on_progress: OnProgress) -> Claim:
     return check_locality(request.seed, on_progress)
 
 
+def _spot(request: ClaimRequest, on_progress: OnProgress) -> Claim:
+    return spot.check_spot(spot.QUICK if request.quick else spot.Scale(), request.seed, request.traces_dir, on_progress)
+
+
 CHECKS: dict[str, Callable[[ClaimRequest, OnProgress], Claim]] = {
     "sharing": _sharing,
     "oversubscription": _oversubscription,
     "classes": _classes,
     "spread": _spread,
     "locality": _locality,
+    "spot": _spot,
 }
 
 

@@ -7,7 +7,7 @@ see them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -141,13 +141,17 @@ class TaskCluster(JobCluster[TaskRecord]):
             if isinstance(event, JobEnd):
                 changed |= self.end(event, at)
                 continue
-            assert isinstance(event, ClusterEvent)
-            if event.outage is None:
-                self._looks = True
-                continue
-            self._fail(event.outage, at) if event.kind == FAIL else self._repair(event.outage)
-            changed = True
+            changed |= self.take_event(event, at)
         return changed
+
+    def take_event(self, event: object, at: int) -> bool:
+        """Whether the cluster is any different afterwards."""
+        assert isinstance(event, ClusterEvent)
+        if event.outage is None:
+            self._looks = True
+            return False
+        self._fail(event.outage, at) if event.kind == FAIL else self._repair(event.outage)
+        return True
 
     def _fail(self, outage: Outage, at: int) -> None:
         lost = set(outage.nodes)
@@ -169,7 +173,7 @@ class TaskCluster(JobCluster[TaskRecord]):
         placed = tuple(self._binds[pod.key] for pod in job.pods)
         if self._settings.objects:  # workloads are grouped from pods as the API server shows them
             pairs = zip(job.pods, placed, strict=True)
-            self.store.apply(Put(_running_pod(pod, bind, self.now)) for pod, bind in pairs)
+            self.store.apply(Put(running_pod(pod, bind, self.now)) for pod, bind in pairs)
         return job.start(self.now, placed)
 
     def on_stopped(self, job: TaskRecord, at: int, why: str) -> None:
@@ -195,7 +199,7 @@ class TaskCluster(JobCluster[TaskRecord]):
                 continue
             self._written_checkpoints[number] = written
             for pod, bind in zip(record.pods, record.binds, strict=True):
-                self.store.apply([Put(_running_pod(pod, bind, record.started or 0, written))])
+                self.store.apply([Put(running_pod(pod, bind, record.started or 0, written))])
 
 
 def _waiting_pods(record: TaskRecord) -> tuple[Pod, ...]:
@@ -212,8 +216,11 @@ def _waiting_pods(record: TaskRecord) -> tuple[Pod, ...]:
     )
 
 
-def _running_pod(pod: Pod, bind: Bind, since: int, checkpoint: int | None = None) -> Pod:
-    annotations = {**pod.metadata.annotations}
+def running_pod(
+    pod: Pod, bind: Bind, since: int, checkpoint: int | None = None, more: Mapping[str, str] | None = None
+) -> Pod:
+    """As the API server shows it; `more`: annotations."""
+    annotations = {**pod.metadata.annotations, **(more or {})}
     if bind.devices:
         annotations[DEVICES_ANNOTATION] = ",".join(str(device.index) for device in bind.devices)
     if checkpoint is not None:

@@ -54,6 +54,8 @@ class TaskRecord:
         """Seconds without GPUs, before the first start and after stops."""
         self._waiting_since = task.arrival
         self._overhead = 0
+        self._asked_checkpoint: int | None = None
+        """When this run wrote a checkpoint because it was asked to."""
 
     @property
     def wait(self) -> int | None:
@@ -65,7 +67,7 @@ class TaskRecord:
         self._overhead = 0 if self.first_start is None else self.task.restart
         if self.first_start is None:
             self.first_start = now
-        self.started, self.binds = now, binds
+        self.started, self.binds, self._asked_checkpoint = now, binds, None
         self.waited += now - self._waiting_since
         return (
             None if self.task.seconds is None else now + self._overhead + self.task.seconds - self.checkpointed_seconds
@@ -74,10 +76,16 @@ class TaskRecord:
     def last_checkpoint(self, now: int) -> int | None:
         """When this run wrote its last checkpoint; None if it has not."""
         if self.started is None or not self.task.checkpoint:
-            return None
+            return self._asked_checkpoint
         worked = now - self.started - self._overhead
         written = worked // self.task.checkpoint * self.task.checkpoint
-        return self.started + self._overhead + written if written > 0 else None
+        by_itself = self.started + self._overhead + written if written > 0 else None
+        return max((at for at in (by_itself, self._asked_checkpoint) if at is not None), default=None)
+
+    def write_checkpoint(self, began: int) -> None:
+        """It has answered an ask, with the state of the moment when it began to write."""
+        if self.started is not None and began > self.started + self._overhead:
+            self._asked_checkpoint = began
 
     def at_risk(self, now: int) -> int:
         """Seconds of work that a stop now would undo."""

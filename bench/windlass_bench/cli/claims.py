@@ -27,7 +27,7 @@ Examples:
 
 
 @click.command(epilog=EXAMPLES)
-@click.option("--part", type=NameList(), help="Only these: sharing, oversubscription, classes, spread, locality.")
+@click.option("--part", type=NameList(), help="Only these: sharing, oversubscription, classes, spread, locality, spot.")
 @click.option("--quick/--all", help="Smaller workloads for a look, or those of the documentation (the default).")
 @default_option("-s", "--seed", type=click.IntRange(0), default=42, help="Of all workloads.")
 @output_option("table", "json", "yaml", "markdown")
@@ -51,7 +51,7 @@ def claims(
         if folder is not None and not folder.is_dir():
             raise InputError("there is no such folder", file=str(folder), remedy=f"{option} names it")
     parts = [name for name in report.PARTS if name in (part or report.PARTS)]
-    if traces is None and "oversubscription" in parts:
+    if traces is None and {"oversubscription", "spot"}.intersection(parts):
         print_note("No public trace files (--traces or WINDLASS_TRACES): a synthetic trace takes their place.")
     request = report.ClaimRequest(seed, quick, traces)
     found, interrupted = _check_all(parts, request)

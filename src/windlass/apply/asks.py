@@ -42,6 +42,9 @@ Target = tuple[Resource, str, str]
 
 def request_of(ask: Ask) -> Request:
     """What is written on the objects: it names the preemptor only within its namespace."""
+    if ask.notice:
+        asked, until = format_timestamp(ask.asked_at), format_timestamp(ask.until)
+        return Request(ask.id, asked, until, ask.reason, notice=ask.notice)
     namespace = ask.workload.partition("/")[0]
     is_own = ask.for_workload.partition("/")[0] == namespace
     whom = ask.for_workload if is_own else PREEMPTORS.get(ask.reason, "other work")
@@ -115,9 +118,11 @@ class AskWriter:
         targets = [*self._owner(workload), *_targets(missing)]
         if self._start(ask.workload, targets, {ASK_ANNOTATION: text, ASK_ANSWER_ANNOTATION: None}):
             self._written = {uid: at for uid, at in self._written.items() if now - at < UNSEEN_SECONDS}
+            why = f"to make room for {request_of(ask).for_whom} ({ask.reason})"
+            why = f"since {ask.notice}" if ask.notice else why
             note = (
-                f"Asked to write a checkpoint until {format_timestamp(ask.until)}, to make room for "
-                f"{request_of(ask).for_whom} ({ask.reason}); it is evicted when it has answered, and then at the latest"
+                f"Asked to write a checkpoint until {format_timestamp(ask.until)}, {why}; it is evicted when it has "
+                "answered, and then at the latest"
             )
             self._record(targets[0], "AskedForCheckpoint", note)
 

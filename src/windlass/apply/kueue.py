@@ -28,6 +28,7 @@ from windlass.queueing.outcome import (
     CLUSTER_QUEUE_STOPPED,
     DEACTIVATED,
     DEACTIVATING_REASONS,
+    LEAVE_NOTICE,
     LOCAL_QUEUE_STOPPED,
     MAXIMUM_EXECUTION_TIME_EXCEEDED,
     NO_MATCHING_WORKLOAD,
@@ -50,6 +51,7 @@ NODE_MAINTENANCE = "NodeMaintenance"
 """The operator's reason: a change or a repair of the node."""
 NON_PREEMPTION_MESSAGES = {
     NODE_MAINTENANCE: "Evicted so that its node can be worked on",
+    LEAVE_NOTICE: "It had to leave its node",
     DURATION_EXCEEDED: "The workload exceeded its declared duration",
     PODS_READY_TIMEOUT: "Exceeded the PodsReady timeout",
     MAXIMUM_EXECUTION_TIME_EXCEEDED: "The workload is deactivated due to exceeding the maximum execution time",

@@ -45,6 +45,7 @@ def cluster_rules() -> list[Rule]:
         rule("nvidia.com", ["nvidiadrivers"], (*READS, "create", "delete")),
         rule("", ["nodes", "nodes/status"], ("patch",)),
         rule("", ["pods/eviction"], ("create",)),
+        rule("", ["pods"], ("patch",)),  # tells them when they have to leave
         rule("windlass.dev", ["gpunodes", "gpurepairs"], ("create",)),
         rule("windlass.dev", [f"{name}/status" for name in ours], ("update",)),
         rule("events.k8s.io", ["events"], ("create", "patch")),

@@ -23,6 +23,7 @@ from windlass.model.decision import (
     Reserve,
     Resize,
     WithdrawAsk,
+    ask_cause,
 )
 from windlass.model.decision_document import MILLI_PER_GPU, decision_document
 from windlass.model.plan import Plan
@@ -87,7 +88,7 @@ def _cells(decision: Decision) -> tuple[str, str, str]:
             return (
                 "ask",
                 decision.workload,
-                f"{pods} for a checkpoint until {until}, for {decision.for_workload}{refused}",
+                f"{pods} for a checkpoint until {until}, {ask_cause(decision)}{refused}",
             )
         case WithdrawAsk():
             return (
@@ -120,7 +121,8 @@ def _admit_text(admit: Admit) -> str:
             + (f" as {flavors}" if flavors else "")
         )
     queue = f"{admit.queue}: " if admit.queue else ""
-    return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}"
+    note = f"; {admit.note}" if admit.note else ""
+    return f"{queue}{'; '.join(parts)}{_after_text(admit.after)}{note}"
 
 
 def _lost_text(evict: Evict) -> str:

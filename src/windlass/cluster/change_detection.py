@@ -11,6 +11,7 @@ import msgspec
 
 from windlass.model.device import NODE_ANNOTATIONS
 from windlass.model.node import Node
+from windlass.model.notices import is_shutting_down
 from windlass.model.pod import Pod
 
 
@@ -30,7 +31,10 @@ def is_node_unchanged(old: Node, new: Node) -> bool:
 
     def relevant(node: Node) -> object:
         annotations = [node.metadata.annotations.get(name) for name in NODE_ANNOTATIONS]
-        return node.spec, node.status, node.labels, annotations
+        status = node.status
+        conditions = [(condition.type, condition.status) for condition in status.conditions]
+        quantities = status.capacity, status.allocatable
+        return node.spec, quantities, conditions, is_shutting_down(node), node.labels, annotations
 
     return relevant(old) == relevant(new)
 

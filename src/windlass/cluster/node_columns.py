@@ -17,6 +17,7 @@ from windlass.model.affinity import NAME_FIELD
 from windlass.model.device import has_unknown_gpus
 from windlass.model.errors import InputError
 from windlass.model.node import Node, Taint
+from windlass.model.notices import Notice, node_notice
 from windlass.model.pod import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
 from windlass.model.taints import parse_integer
 
@@ -93,6 +94,12 @@ class NodeColumns:
     def gpus_unknown(self) -> Bools:
         """Nodes of which only the number of GPU replicas is known; a node that can't be read is refused elsewhere."""
         return _frozen(np.array([_has_unknown_gpus(node) for node in self.objects], dtype=np.bool_))
+
+    @cached_property
+    def notices(self) -> dict[int, Notice]:
+        """The rows of nodes that are about to go."""
+        found = ((row, node_notice(node)) for row, node in enumerate(self.objects))
+        return {row: notice for row, notice in found if notice is not None}
 
     def label(self, key: str) -> LabelColumn:
         column = self._columns.get(key)

@@ -10,12 +10,13 @@ from collections.abc import Iterator, Sequence
 
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.subject import Subject, node_of
+from windlass.diagnose.subject import Subject, node_of, phase_of
 from windlass.diagnose.unstructured import find_condition, nested_map, nested_string
 from windlass.model.decision import Ask
-from windlass.model.leaving import Move, read_answers, read_move, read_request, refusal_of
+from windlass.model.leaving import ASK, Move, read_answers, read_move, read_request, refusal_of
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.windlass import ASK_ANNOTATION, LAST_MOVE_ANNOTATION
+from windlass.model.names.windlass import ASK_ANNOTATION, LAST_MOVE_ANNOTATION, ON_PREEMPTION_ANNOTATION
+from windlass.model.notices import most_urgent, node_notice
 from windlass.model.times import format_duration, format_timestamp, parse_timestamp
 
 WAITING = "WAITING_FOR_PREEMPTION"
@@ -23,11 +24,12 @@ MOST_NAMED = 3
 ASKED_REMEDY = "nothing has to be done: what is asked goes as soon as it has answered, and then at the latest"
 
 
-def move_lines(subject: Subject) -> tuple[str, ...]:
-    """What the subject is asked now, and how its last move went, hop by hop."""
+def move_lines(evidence: Evidence, subject: Subject) -> tuple[str, ...]:
+    """What the subject is asked now, or that its node goes, and how its last move went, hop by hop."""
     moves = (read_move(_annotations(item), LAST_MOVE_ANNOTATION) for item in (subject.item, *subject.owners))
     move = next((found for found in moves if found is not None), None)
-    return (*_open_ask(subject.pods), *([_last_move(move, subject.pods)] if move is not None else ()))
+    now = tuple(_open_ask(subject.pods)) or tuple(_unasked_notice(evidence, subject))
+    return (*now, *([_last_move(move, subject.pods)] if move is not None else ()))
 
 
 def _open_ask(pods: Sequence[ClusterObject]) -> Iterator[str]:
@@ -36,6 +38,7 @@ def _open_ask(pods: Sequence[ClusterObject]) -> Iterator[str]:
     if request is None:
         return
     whom = f", to make room for {request.for_whom}" if request.for_whom else ""
+    whom = f", since {request.notice}" if request.notice else whom
     yield f"asked at {request.asked} to write a checkpoint by {request.until}{whom}"
     answers, problem = read_answers(metadata, request)
     refused = next((why for answer in answers if (why := refusal_of(answer))), problem)
@@ -48,6 +51,20 @@ def _open_ask(pods: Sequence[ClusterObject]) -> Iterator[str]:
         yield f"its answer does not count: {refused}"
     else:
         yield f"it has not answered yet; it is evicted at {request.until} all the same"
+
+
+def _unasked_notice(evidence: Evidence, subject: Subject) -> Iterator[str]:
+    """Its node goes, and it is not asked: it ends there."""
+    pods = [pod for pod in subject.pods if phase_of(pod) in ("Pending", "Running")]
+    nodes = {name for pod in pods if (name := node_of(pod)) in evidence.nodes}
+    notice = most_urgent(found for name in nodes if (found := node_notice(evidence.nodes[name])) is not None)
+    if notice is None:
+        return
+    by = f" by {format_timestamp(notice.until)}" if notice.until else ""
+    opted_in = any(_annotations(item).get(ON_PREEMPTION_ANNOTATION) == ASK for item in (*pods, *subject.owners))
+    yield f"{notice.text}{by}"
+    if not opted_in:
+        yield f"it is not asked for a checkpoint before: only work with {ON_PREEMPTION_ANNOTATION}: {ASK} is"
 
 
 def _last_move(move: Move, pods: Sequence[ClusterObject]) -> str:

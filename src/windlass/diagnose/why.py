@@ -110,7 +110,7 @@ class Inquiry(WaitingInquiry):
             doubt=answer.doubt,
             changed_by=finding.changed_by or CHANGED_BY.get(finding.code, ""),
             next_commands=self._next_commands(finding) if confidence == "low" else (),
-            moves=move_lines(self.subject),
+            moves=move_lines(self.evidence, self.subject),
         )
 
     def _final_finding(self, answer: Answer) -> Finding:

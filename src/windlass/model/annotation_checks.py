@@ -10,17 +10,24 @@ from collections.abc import Callable, Iterable, Mapping
 
 from windlass.model.configuration import PLACEMENT_STRATEGIES
 from windlass.model.errors import InputError
+from windlass.model.flavor_offer import micro_amount
 from windlass.model.leaving import ASK
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.windlass import (
     CHECKPOINT_GRACE_ANNOTATION,
+    CHECKPOINT_INTERVAL_ANNOTATION,
     DECLARED_DURATION_ANNOTATION,
+    GPU_HOUR_PRICE_ANNOTATION,
+    INTERRUPTION_NOTICE_ANNOTATION,
+    INTERRUPTIONS_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
+    LEAVE_ANNOTATION,
     ON_PREEMPTION_ANNOTATION,
     PLACEMENT_ANNOTATION,
     RESTART_COST_ANNOTATION,
 )
 from windlass.model.node import Node
+from windlass.model.notices import read_leave_request
 from windlass.model.times import parse_duration, parse_timestamp
 
 MAX_REPORTED = 8
@@ -61,6 +68,10 @@ def _is_duration(text: str) -> bool:
         return False
 
 
+def _is_amount(text: str) -> bool:
+    return micro_amount(text) is not None
+
+
 _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
     PLACEMENT_ANNOTATION: (PLACEMENT_STRATEGIES.__contains__, ", ".join(PLACEMENT_STRATEGIES)),
     DECLARED_DURATION_ANNOTATION: (_is_duration, "a duration such as 90m or 2h30m"),
@@ -70,8 +81,16 @@ _RULES: dict[str, tuple[Callable[[str], bool], str]] = {
     ),
     ON_PREEMPTION_ANNOTATION: ((ASK,).__contains__, ASK),
     CHECKPOINT_GRACE_ANNOTATION: (_is_duration, "a duration such as 2m"),
+    CHECKPOINT_INTERVAL_ANNOTATION: (_is_duration, "a duration such as 30m"),
+    GPU_HOUR_PRICE_ANNOTATION: (_is_amount, "a number such as 1.20"),
+    INTERRUPTIONS_ANNOTATION: (_is_amount, "a number such as 0.5"),
+    INTERRUPTION_NOTICE_ANNOTATION: (_is_duration, "a duration such as 2m"),
     LAST_CHECKPOINT_ANNOTATION: (
         lambda text: parse_timestamp(text) > 0,
         "a time such as 2026-01-31T08:00:00Z",
+    ),
+    LEAVE_ANNOTATION: (
+        lambda text: read_leave_request({LEAVE_ANNOTATION: text}) is not None,
+        'JSON such as {"until": "2026-01-31T08:00:00Z"}',
     ),
 }

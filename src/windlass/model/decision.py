@@ -61,6 +61,8 @@ class Admit(msgspec.Struct, frozen=True, gc=False):
     queue: str
     pod_sets: tuple[AdmittedPodSet, ...]
     after: tuple[str, ...] = ()
+    note: str = ""
+    """What its flavors cost, where its queue tries the cheapest first."""
 
 
 class Evict(msgspec.Struct, frozen=True, gc=False):
@@ -70,7 +72,7 @@ class Evict(msgspec.Struct, frozen=True, gc=False):
     pods: tuple[str, ...]
     for_workload: str
     reason: str
-    """`InClusterQueue`, `Priority`, …; `GangBelowMinimum` and `DurationExceeded` have no preemptor."""
+    """`InClusterQueue`, `Priority`, …; `GangBelowMinimum`, `DurationExceeded` and `LeaveNotice` have no preemptor."""
     lost_gpu_seconds: int = 0
     """GPU time that this eviction loses: since the last checkpoint or the start, and for the restart."""
     least_gpu_seconds: int = 0
@@ -99,6 +101,13 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     """The deadline, in seconds."""
     refused_answer: str = ""
     """Why an answer does not count."""
+    notice: str = ""
+    """Why it has to leave, where that is for no other work: `node n-0 goes: AWS interrupts the spot instance`."""
+
+
+def ask_cause(ask: Ask) -> str:
+    """For a table: `for team/urgent`, `since node n-0 goes: …`."""
+    return f"since {ask.notice}" if ask.notice else f"for {ask.for_workload}"
 
 
 class WithdrawAsk(msgspec.Struct, frozen=True, gc=False):

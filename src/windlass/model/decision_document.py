@@ -54,6 +54,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                     for pod_set in decision.pod_sets
                 ],
                 "after": list(decision.after),
+                **({"note": decision.note} if decision.note else {}),
             }
         case Bind():
             return {
@@ -86,6 +87,7 @@ def decision_document(decision: Decision) -> dict[str, Any]:
                 "asked": format_timestamp(decision.asked_at),
                 "until": format_timestamp(decision.until),
                 "refusedAnswer": decision.refused_answer,
+                **({"notice": decision.notice} if decision.notice else {}),
             }
         case WithdrawAsk():
             return {
@@ -136,7 +138,7 @@ def parse_decision(document: dict[str, Any]) -> Decision:
     match document:
         case {"decision": "admit", "workload": workload, "kind": kind, "queue": queue, "after": after}:
             pod_sets = msgspec.convert(document["podSets"], tuple[AdmittedPodSet, ...])
-            return Admit(workload, kind, queue, pod_sets, tuple(after))
+            return Admit(workload, kind, queue, pod_sets, tuple(after), document.get("note", ""))
         case {"decision": "bind", "pod": pod, "node": node, "after": after}:
             return Bind(pod, node, msgspec.convert(document["devices"], tuple[DeviceGrant, ...]), tuple(after))
         case {"decision": "evict", "workload": workload, "pods": pods, "reason": reason}:
@@ -145,8 +147,8 @@ def parse_decision(document: dict[str, Any]) -> Decision:
             return Evict(workload, tuple(pods), document["for"], reason, *lost, document.get("message", ""), after)
         case {"decision": "ask", "workload": workload, "pods": pods, "reason": reason, "id": identity}:
             asked, until = (parse_timestamp(document[name]) for name in ("asked", "until"))
-            refused = document["refusedAnswer"]
-            return Ask(workload, tuple(pods), document["for"], reason, identity, asked, until, refused)
+            texts = document["refusedAnswer"], document.get("notice", "")
+            return Ask(workload, tuple(pods), document["for"], reason, identity, asked, until, *texts)
         case {"decision": "withdrawAsk", "workload": workload, "pods": pods, "id": identity, "hasLeft": has_left}:
             return WithdrawAsk(workload, tuple(pods), identity, has_left)
         case {"decision": "resize", "workload": workload, "podSets": pod_sets}:

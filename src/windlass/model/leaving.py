@@ -1,8 +1,8 @@
 """The annotations by which running work is asked to leave, and answers: read, checked and written as text.
 
-    windlass.dev/ask         {"id", "asked", "until", "cause", "for"}       by Windlass, on the owner and its pods
-    windlass.dev/ask-answer  {"id", "checkpoint", "where", "answered"}      by the work, on a pod
-    windlass.dev/last-move   {"id", "asked", "answered", "evicted"}         by Windlass, on the owner
+    windlass.dev/ask         {"id", "asked", "until", "cause", "for", "notice"}   by Windlass, on the owner and its pods
+    windlass.dev/ask-answer  {"id", "checkpoint", "where", "answered"}            by the work, on a pod
+    windlass.dev/last-move   {"id", "asked", "answered", "evicted"}               by Windlass, on the owner
 
 `placement.asks` decides by them, `apply.asks` writes them, and `windlass.checkpoint` is the side of the work. Whatever
 a tenant writes into its annotations is a text that may be wrong: it counts as no answer, and is said so.
@@ -27,17 +27,8 @@ ON_NODE = "node://"
 IN_POD = "pod://"
 """Begins the place of a checkpoint in the pod itself (an emptyDir, the container's own disk), which is lost with it."""
 MAX_LENGTH = 4096
-NODE_NOTICE_TAINTS = frozenset(
-    {
-        "aws-node-termination-handler/spot-itn",
-        "aws-node-termination-handler/scheduled-maintenance",
-        "aws-node-termination-handler/asg-lifecycle-termination",
-        "karpenter.sh/disrupted",
-        "cloud.google.com/impending-node-termination",
-        "ToBeDeletedByClusterAutoscaler",
-    }
-)
-"""By these taints clouds and autoscalers say that a node goes."""
+DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS = 60, 600
+"""How long work is asked where neither it nor the configuration says so, and at most."""
 
 Text = TypeVar("Text")
 
@@ -64,7 +55,9 @@ class Request(msgspec.Struct, frozen=True, omit_defaults=True):
     cause: str = ""
     """The reason of the eviction that follows, as in the plan."""
     for_whom: str = msgspec.field(default="", name="for")
-    """Whom it makes room for, without names of other namespaces."""
+    """Whom it makes room for, without names of other namespaces; empty with a notice."""
+    notice: str = ""
+    """Why it has to leave, where that is for no other work."""
 
     @property
     def asked_at(self) -> int:
@@ -159,5 +152,5 @@ def _age(request: Request) -> tuple[int, str]:
 def _decode(text: str, type_: type[Text]) -> Text | None:
     try:
         return msgspec.json.decode(text, type=type_) if len(text) <= MAX_LENGTH else None
-    except (msgspec.MsgspecError, UnicodeDecodeError):
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None

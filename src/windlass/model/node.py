@@ -28,6 +28,7 @@ class NodeSpec(KubeStruct, frozen=True):
 class NodeCondition(KubeStruct, frozen=True):
     type: str
     status: str
+    message: str = ""
 
 
 class NodeStatus(KubeStruct, frozen=True):

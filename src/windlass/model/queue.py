@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.model.flavor_offer import FlavorOffer
 from windlass.model.meta import LabelSelector
 from windlass.model.node import Taint
 from windlass.model.pod import Toleration
@@ -117,6 +118,8 @@ class ResourceFlavor(msgspec.Struct, frozen=True):
     topology: str = ""
     any_topology: bool = False
     """Its topology is the labels of its nodes, whichever a request names: queues of other schedulers have no other."""
+    offer: FlavorOffer | None = None
+    """What it costs, and how often its nodes are taken away; None: nobody has said."""
 
 
 class Topology(msgspec.Struct, frozen=True):

@@ -16,6 +16,7 @@ from windlass.model.errors import InputError
 from windlass.model.leaving import AskTerms
 from windlass.model.names.windlass import (
     ALLOW_NOT_PREEMPTABLE_ANNOTATION,
+    FLAVOR_ORDER_ANNOTATION,
     MAX_CHECKPOINT_GRACE_ANNOTATION,
     MAX_DURATION_ANNOTATION,
     MAX_JOB_GPUS_ANNOTATION,
@@ -25,6 +26,8 @@ from windlass.model.names.windlass import (
     MAX_USER_SUBMITTED_ANNOTATION,
 )
 from windlass.model.times import parse_duration
+
+LISTED, EXPECTED_COST = "listed", "expected-cost"
 
 
 class QueuePolicy(msgspec.Struct, frozen=True):
@@ -38,6 +41,8 @@ class QueuePolicy(msgspec.Struct, frozen=True):
     max_user_gpus: int | None = None
     max_user_running: int | None = None
     max_user_submitted: int | None = None
+    orders_by_cost: bool = False
+    """Flavors are tried by their expected cost instead of as the queue lists them."""
 
     @property
     def has_limits(self) -> bool:
@@ -76,6 +81,7 @@ def read_queue_policy(annotations: Mapping[str, str]) -> tuple[QueuePolicy, str]
             max_user_gpus=_number(annotations, MAX_USER_GPUS_ANNOTATION),
             max_user_running=_number(annotations, MAX_USER_RUNNING_ANNOTATION),
             max_user_submitted=_number(annotations, MAX_USER_SUBMITTED_ANNOTATION),
+            orders_by_cost=_orders_by_cost(annotations),
         ), ""
     except InputError as error:
         return QueuePolicy(), f"{error.path}: {error.message}"
@@ -86,6 +92,14 @@ def _flag(annotations: Mapping[str, str], name: str) -> bool:
     if text not in ("true", "false"):
         raise InputError(f"{text[:64]!r} is neither true nor false", path=f"metadata.annotations.{name}")
     return text == "true"
+
+
+def _orders_by_cost(annotations: Mapping[str, str]) -> bool:
+    text = annotations.get(FLAVOR_ORDER_ANNOTATION, LISTED)
+    if text not in (LISTED, EXPECTED_COST):
+        path = f"metadata.annotations.{FLAVOR_ORDER_ANNOTATION}"
+        raise InputError(f"{text[:64]!r} is neither {LISTED} nor {EXPECTED_COST}", path=path)
+    return text == EXPECTED_COST
 
 
 def _number(annotations: Mapping[str, str], name: str) -> int | None:

@@ -1,4 +1,4 @@
-"""Taints and tolerations, with kube-scheduler's meaning.
+"""Taints and tolerations, with kube-scheduler's meaning but for nodes that are about to go (`notices`).
 
 Pure functions on `model.node` and `model.pod` structs; the taint filter and the preference for untainted nodes call
 them once per distinct pair of a node's taints and a pod's tolerations.
@@ -22,6 +22,7 @@ from windlass.model.names.kubernetes import (
 )
 from windlass.model.names.windlass import CHANGE_TAINT, REPAIR_TAINT
 from windlass.model.node import Taint
+from windlass.model.notices import NODE_NOTICE_TAINTS
 from windlass.model.pod import Toleration
 
 HARD_EFFECTS = ("NoSchedule", "NoExecute")
@@ -79,14 +80,16 @@ def taint_code(key: str) -> str:
 
 def is_lifecycle_taint(key: str) -> bool:
     """Whether it stands for the state of the node, which no pod should tolerate to get there."""
-    return key in LIFECYCLE_TAINTS or key in OPERATOR_TAINTS or STARTUP_TAINT.search(key) is not None
+    known = LIFECYCLE_TAINTS | OPERATOR_TAINTS | NODE_NOTICE_TAINTS
+    return key in known or STARTUP_TAINT.search(key) is not None
 
 
 def _covers(toleration: Toleration, taint: Taint) -> bool:
-    """An empty effect covers every effect, an empty key every key, a missing operator means Equal."""
+    """An empty effect covers every effect, a missing operator means Equal, and an empty key covers every key; unlike
+    kube-scheduler's, not those of nodes that go."""
     if toleration.effect and toleration.effect != taint.effect:
         return False
-    if toleration.key and toleration.key != taint.key:
+    if toleration.key != taint.key and (toleration.key or taint.key in NODE_NOTICE_TAINTS):
         return False
     if toleration.operator in ("", "Equal"):
         return toleration.value == taint.value

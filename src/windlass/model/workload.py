@@ -151,6 +151,8 @@ class Workload(msgspec.Struct, frozen=True):
     """Last checkpoint, in seconds; 0 where unknown."""
     restart_seconds: int | None = None
     """Declared time lost by a restart; None if not declared."""
+    checkpoint_seconds: int | None = None
+    """Declared time between two checkpoints that it writes by itself; None: not declared."""
     ask_terms: AskTerms | None = None
     """It is asked for a checkpoint before it is preempted, on these terms; None: it is not asked."""
     is_asked: bool = False

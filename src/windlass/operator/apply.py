@@ -17,13 +17,14 @@ import msgspec
 
 from windlass.apply.evictor import Evictor, Victim
 from windlass.apply.kueue import NODE_MAINTENANCE
+from windlass.apply.owners import annotate
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request
-from windlass.kube.resources import NODES
+from windlass.kube.resources import NODES, PODS
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.windlass import OPERATOR_API_VERSION
+from windlass.model.names.windlass import LEAVE_ANNOTATION, OPERATOR_API_VERSION
 from windlass.model.times import format_timestamp
 from windlass.operator.cache import OperatorCache
 from windlass.operator.kinds.codec import status_tree
@@ -42,6 +43,7 @@ from windlass.operator.writes import (
     PatchNode,
     PutNodeCondition,
     PutStatus,
+    TellPods,
     Write,
 )
 
@@ -106,6 +108,9 @@ class Applier:
                 self._cache.put_answer("Node", "v1", answer)
             case EvictPods(pods, reason):
                 self._evict(pods, reason)
+            case TellPods(pods, request):
+                for key, uid in pods:
+                    await self._send(annotate(PODS, key, uid, {LEAVE_ANNOTATION: request}))
             case ApplyDaemonSet(name, body):
                 path = DAEMON_SETS.namespace_collection(body["metadata"]["namespace"])
                 answer = await self._send(Request("POST", path, MANAGED_BY, body))

@@ -15,7 +15,8 @@ import msgspec
 
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL, MIG_CONFIG_STATE_LABEL
-from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL
+from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL, LEAVE_ANNOTATION
+from windlass.model.notices import read_leave_request
 from windlass.operator.decide import decide
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.gpu_operator import NVIDIA_OWNER_LABEL, nvidia_driver_name
@@ -34,6 +35,7 @@ from windlass.operator.writes import (
     PatchNode,
     PutNodeCondition,
     PutStatus,
+    TellPods,
     Write,
 )
 
@@ -176,6 +178,8 @@ class _Player:
                 self._nodes[name] = msgspec.structs.replace(self._nodes[name], gpu_ready_condition=status)
             case EvictPods(pods, _):
                 self._evict([key for key, _ in pods])
+            case TellPods(pods, request):
+                self._tell([key for key, _ in pods], request)
             case ApplyDaemonSet(name, body):
                 self._daemon_sets[name] = RevisionSet(name, body["metadata"]["labels"][STACK_LABEL])
             case CreateNvidiaDriver(name, body):
@@ -230,6 +234,12 @@ class _Player:
                 known = self._taken.get(pod.node, TakenNode(0, pod.node, self.now, (), 0))
                 evicted, gpus = (*known.evicted, key), known.gpus + pod.gpus
                 self._taken[pod.node] = msgspec.structs.replace(known, evicted=evicted, gpus=gpus)
+
+    def _tell(self, keys: list[str], request: str | None) -> None:
+        leave = read_leave_request({LEAVE_ANNOTATION: request or ""})
+        for key in keys:
+            if key in self._pods:
+                self._pods[key] = msgspec.structs.replace(self._pods[key], leave=leave)
 
     def _names(self, stack: str) -> list[str]:
         return [name for name, node in self._gpu_nodes.items() if node.status.stack == stack]

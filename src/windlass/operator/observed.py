@@ -12,7 +12,9 @@ from typing import Any
 
 import msgspec
 
+from windlass.cluster.workloads.workload_attributes import ask_terms_of
 from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS, group_reference
+from windlass.model.leaving import DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
 from windlass.model.names.windlass import (
@@ -24,6 +26,7 @@ from windlass.model.names.windlass import (
     NODE_REQUEST_ANNOTATION,
 )
 from windlass.model.node import NodeCondition, Taint
+from windlass.model.notices import LeaveRequest, read_leave_request
 from windlass.model.pod import Container, RawQuantity
 from windlass.node.operator_link import (
     DeviceFaultReport,
@@ -175,6 +178,10 @@ class PodView(msgspec.Struct, frozen=True, kw_only=True):
     problem: str = ""
     """The reason why a container waits or has ended: ImagePullBackOff, CrashLoopBackOff."""
     problem_message: str = ""
+    ask_seconds: int = 0
+    """How long it needs for a checkpoint before it is evicted; 0: it did not opt in to being asked."""
+    leave: LeaveRequest | None = None
+    """That it was told to leave, and by when."""
 
     @property
     def holds_gpus(self) -> bool:
@@ -311,10 +318,18 @@ def pod_view(pod: PodObject) -> PodView | None:
         is_deleting=bool(metadata.deletion_timestamp),
         problem=problem.reason,
         problem_message=problem.message,
+        ask_seconds=_ask_seconds(metadata),
+        leave=read_leave_request(annotations),
     )
 
 
 GPU_READY_CONDITION = "windlass.dev/GPUReady"
+
+
+def _ask_seconds(metadata: ObjectMeta) -> int:
+    """With the scheduler's usual configuration: the operator does not read that."""
+    terms = ask_terms_of([metadata])
+    return terms.seconds(DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS) if terms is not None else 0
 
 
 def _gang(pod: PodObject) -> str:

@@ -61,6 +61,15 @@ class EvictPods(msgspec.Struct, frozen=True):
     """`change r590`, `repair gpu-3-5-1`."""
 
 
+class TellPods(msgspec.Struct, frozen=True):
+    """Tells pods when they will have to leave, so that the scheduler asks them for a checkpoint before."""
+
+    pods: tuple[tuple[str, str], ...]
+    """Key and uid."""
+    request: str | None
+    """The annotation `windlass.dev/leave`; None takes it back."""
+
+
 class ApplyDaemonSet(msgspec.Struct, frozen=True):
     name: str
     body: Unstructured
@@ -97,6 +106,7 @@ Write = (
     | PatchNode
     | PutNodeCondition
     | EvictPods
+    | TellPods
     | ApplyDaemonSet
     | DeleteDaemonSet
     | CreateNvidiaDriver

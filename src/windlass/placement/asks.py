@@ -21,7 +21,8 @@ from windlass.cluster.snapshot import Snapshot
 from windlass.cluster.workloads.pod_admission import start_time
 from windlass.model.decision import Ask, Evict, WithdrawAsk
 from windlass.model.leaving import (
-    NODE_NOTICE_TAINTS,
+    DEFAULT_ASK_SECONDS,
+    MAX_ASK_SECONDS,
     Request,
     new_request,
     read_answers,
@@ -33,23 +34,31 @@ from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.workload import Workload
 from windlass.placement.defrag.movable import held_gpu_milli
-from windlass.queueing.outcome import ADMISSION_DEFERRED
+from windlass.queueing.outcome import ADMISSION_DEFERRED, LEAVE_NOTICE
 
 
 class AskSettings(msgspec.Struct, frozen=True):
-    seconds: int = 60
+    seconds: int = DEFAULT_ASK_SECONDS
     """How long a victim gets that declares nothing."""
-    max_seconds: int = 600
+    max_seconds: int = MAX_ASK_SECONDS
 
 
 def with_asks(
-    plan: Plan, snapshot: Snapshot, settings: AskSettings, now: int, pod_rows: Callable[[], Mapping[str, int]]
+    plan: Plan,
+    snapshot: Snapshot,
+    settings: AskSettings,
+    now: int,
+    pod_rows: Callable[[], Mapping[str, int]],
+    leave_by: Mapping[str, int],
 ) -> Plan:
-    """The plan with asks instead of evictions of victims that have to be asked first."""
+    """The plan with asks instead of evictions of victims that have to be asked first. `leave_by`: workload → when its
+    node goes, where that is known, so that no ask lasts longer."""
     if not snapshot.any_asks:
         return plan
     concerned = [known for known in snapshot.workloads if known.is_asked or known.ask_terms is not None]
-    return _AskStage(concerned, snapshot, settings, now, pod_rows()).run(plan) if concerned else plan
+    if not concerned:
+        return plan
+    return _AskStage(concerned, snapshot, settings, now, pod_rows(), leave_by).run(plan)
 
 
 class _AskStage:
@@ -60,9 +69,10 @@ class _AskStage:
         settings: AskSettings,
         now: int,
         pod_rows: Mapping[str, int],
+        leave_by: Mapping[str, int],
     ) -> None:
         self._concerned, self._snapshot, self._settings = concerned, snapshot, settings
-        self._now, self._rows = now, pod_rows
+        self._now, self._rows, self._leave_by = now, pod_rows, leave_by
         self._workload_of = {pod: workload for workload in concerned for pod in _pod_keys(workload)}
 
     def run(self, plan: Plan) -> Plan:
@@ -82,7 +92,8 @@ class _AskStage:
 
     def _ask_or_evict(self, evict: Evict) -> Ask | Evict:
         workload = next((found for pod in evict.pods if (found := self._workload_of.get(pod)) is not None), None)
-        if workload is None or workload.ask_terms is None or not evict.for_workload:
+        is_announced = bool(evict.for_workload) or evict.reason == LEAVE_NOTICE
+        if workload is None or workload.ask_terms is None or not is_announced:
             return evict
         seconds = workload.ask_terms.seconds(self._settings.seconds, self._settings.max_seconds)
         if not seconds:
@@ -95,11 +106,12 @@ class _AskStage:
             request = new_request(uid, self._now, self._now + seconds, evict.reason)
         # What is written there may have been changed since: no ask lasts longer than its terms.
         until = min(request.until_at, request.asked_at + seconds)
+        until = min(until, self._leave_by.get(workload.key) or until)
         answers, refused = read_answers(metadata, request)
         for answer in answers:
             refused = refusal_of(answer, self._leaving_nodes(evict.pods))
             if not refused:
-                return replace(evict, message=f"it answered with a checkpoint of {answer.checkpoint}")
+                return _with_message(evict, f"it answered with a checkpoint of {answer.checkpoint}")
         if until <= self._now:
             return self._unanswered(evict, workload, request, refused)
         return Ask(
@@ -111,6 +123,7 @@ class _AskStage:
             request.asked_at,
             until,
             refused,
+            notice=evict.message if evict.reason == LEAVE_NOTICE else "",
         )
 
     def _unanswered(self, evict: Evict, workload: Workload, request: Request, refused: str) -> Evict:
@@ -123,14 +136,14 @@ class _AskStage:
             milli = held_gpu_milli(shape, self._snapshot.pods.grants[row])
             lost += milli * max(0, self._now - since) // MILLI_PER_GPU
         why = f"its answer was refused: {refused}" if refused else f"it had not answered by {request.until}"
-        return replace(evict, lost_gpu_seconds=evict.lost_gpu_seconds + lost, least_gpu_seconds=0, message=why)
+        evict = replace(evict, lost_gpu_seconds=evict.lost_gpu_seconds + lost, least_gpu_seconds=0)
+        return _with_message(evict, why)
 
     def _leaving_nodes(self, pods: Iterable[str]) -> set[str]:
-        """Of their nodes, those that a cloud or an autoscaler is about to take away."""
+        """Of their nodes, those that are about to go."""
         nodes = self._snapshot.nodes
         rows = {int(self._snapshot.pods.node[self._rows[key]]) for key in pods}
-        found = (nodes.objects[row] for row in rows if row >= 0)
-        return {node.name for node in found if any(taint.key in NODE_NOTICE_TAINTS for taint in node.spec.taints)}
+        return {nodes.names[row] for row in rows if row in nodes.notices}
 
     def _withdrawals(self, plan: Plan, needed: set[str]) -> Iterator[WithdrawAsk]:
         """Of asks that are over, or not needed any more."""
@@ -179,6 +192,11 @@ def _together(plan: Plan, asks: Sequence[Ask], evicts: Sequence[Evict]) -> Itera
     for evict in evicts:
         after = waits.get(evict.workload, set()) & asked - {evict.workload}
         yield replace(evict, after=tuple(sorted(after))) if evict.for_workload and after else evict
+
+
+def _with_message(evict: Evict, words: str) -> Evict:
+    """What became of the ask, after the notice, where there was one."""
+    return replace(evict, message=f"{evict.message}; {words}" if evict.reason == LEAVE_NOTICE else words)
 
 
 def _pod_keys(workload: Workload) -> list[str]:

@@ -34,6 +34,7 @@ from windlass.placement.workload_pieces import (
     is_single_pod,
     workload_key,
 )
+from windlass.queueing.flavor_costs import cost_note, risk_of
 from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON, PODS_READY_TIMEOUT, Admitted, Evicted, Held
 from windlass.queueing.placement_interface import hold_message_text
 
@@ -83,7 +84,7 @@ class _DecisionBuilder:
         return WorkloadDecisions(
             PostDecisionState(context.occupancy, context.config, context.piece_by_key, found),
             tuple(
-                build_admit(workloads[key], admitted)
+                self._with_cost(build_admit(workloads[key], admitted), workloads[key])
                 for key, admitted in self._admits.items()
                 if not is_single_pod(workloads[key])
             ),
@@ -98,6 +99,16 @@ class _DecisionBuilder:
             {node: workload_keys(keys) for node, keys in victims.items()},
             block_planned_capacity(context.occupancy, found.planned_starts),
         )
+
+    def _with_cost(self, admit: Admit, workload: Workload) -> Admit:
+        queue = self._context.system.queues.get(admit.queue)
+        if queue is None or not queue.policy.orders_by_cost:
+            return admit
+        used = [flavor for part in admit.pod_sets for flavor in part.flavors.values()]
+        listed = [quotas.flavor for group in queue.resource_groups for quotas in group.flavors]
+        others = [flavor for flavor in listed if flavor not in used]
+        risk = risk_of(workload, self._context.config)
+        return replace(admit, note=cost_note(used, others, self._context.system.flavors, risk))
 
     def _collect(self, found: PlannedOutcomes) -> None:
         """Sort the outcomes of pieces by workload, and bind what was admitted."""

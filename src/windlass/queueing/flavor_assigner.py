@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from windlass.model.queue import ResourceFlavor, ResourceGroup
+from windlass.model.queue import FlavorQuotas, ResourceFlavor, ResourceGroup
 from windlass.model.queue_names import is_shared_queue
 from windlass.model.quota import format_quota
+from windlass.queueing.config import QueueConfig
 from windlass.queueing.flavor_assignment import (
     BEST,
     EXCEEDS_MAXIMUM,
@@ -26,6 +27,7 @@ from windlass.queueing.flavor_assignment import (
     PreemptionMode,
     is_preferred,
 )
+from windlass.queueing.flavor_costs import by_expected_cost, risk_of
 from windlass.queueing.pending_workload import PendingWorkload
 from windlass.queueing.quota_node import FlavorResource, QuotaNode, Usage
 
@@ -37,21 +39,18 @@ Oracle = Callable[[FlavorResource, int], tuple[PreemptionMode, int]]
 class FlavorAssignmentOptions:
     """What one assignment depends on besides the queue's own policy."""
 
-    __slots__ = ("excluded_flavors", "fair_sharing", "flavors", "ignore_undeclared", "oracle")
+    __slots__ = ("config", "excluded_flavors", "flavors", "oracle")
 
     def __init__(
         self,
         flavors: dict[str, ResourceFlavor],
         oracle: Oracle,
-        *,
-        fair_sharing: bool,
-        ignore_undeclared: bool,
+        config: QueueConfig,
         excluded_flavors: Collection[str] = (),
     ) -> None:
         self.flavors = flavors
         self.oracle = oracle
-        self.fair_sharing = fair_sharing
-        self.ignore_undeclared = ignore_undeclared
+        self.config = config
         self.excluded_flavors = excluded_flavors
         """Flavors on whose nodes the pods found no room."""
 
@@ -144,7 +143,7 @@ class _FlavorSearch:
         return served, reasons, severity
 
     def _is_ignored(self, amount: int) -> bool:
-        return amount == 0 or self.options.ignore_undeclared or self.node.spec.ignores_undeclared
+        return amount == 0 or self.options.config.ignore_undeclared or self.node.spec.ignores_undeclared
 
     def _best_flavor(self, group: ResourceGroup, resource: str, asked: dict[str, int]) -> dict[str, FlavorAssignment]:
         policy = self.node.spec.fungibility
@@ -152,10 +151,11 @@ class _FlavorSearch:
         best: dict[str, FlavorAssignment] = {}
         best_fitness = WORST
         attempted = -1
-        for index in range(self._first_flavor(resource), len(group.flavors)):
+        flavors = self._in_order(group)
+        for index in range(self._first_flavor(resource), len(flavors)):
             attempted = index
-            name = group.flavors[index].flavor
-            why = group.flavors[index].inactive_reason or self._refusal(name, resource)
+            name = flavors[index].flavor
+            why = flavors[index].inactive_reason or self._refusal(name, resource)
             if why:
                 self._refuse([why], NO_MATCH)
                 continue
@@ -169,8 +169,15 @@ class _FlavorSearch:
             # What other flavors lack does not matter once one fits.
             self.reasons, self.severity = [], 0
         # After the last flavor the next cycle begins with the first again.
-        tried = -1 if attempted == len(group.flavors) - 1 else attempted
+        tried = -1 if attempted == len(flavors) - 1 else attempted
         return {name: choice._replace(tried_flavor_index=tried) for name, choice in best.items()}
+
+    def _in_order(self, group: ResourceGroup) -> tuple[FlavorQuotas, ...]:
+        """As the queue lists them, or the cheapest first; the same in every cycle of a decision."""
+        if not self.node.spec.policy.orders_by_cost or len(group.flavors) == 1:
+            return group.flavors
+        risk = risk_of(self.pending.workload, self.options.config)
+        return by_expected_cost(group.flavors, self.options.flavors, risk)
 
     def _first_flavor(self, resource: str) -> int:
         """The search continues after the last flavor that the cycle before tried."""
@@ -248,7 +255,7 @@ class _FlavorSearch:
             # A queue without nominal quota only ever borrows: it could never preempt by priority otherwise.
             return True
         # Under fair sharing, borrowed quota may be preempted by share, and by priority within the queue.
-        return self.options.fair_sharing and (policy.reclaim_within_cohort, policy.within_cluster_queue) != (
+        return self.options.config.fair_sharing and (policy.reclaim_within_cohort, policy.within_cluster_queue) != (
             NEVER,
             NEVER,
         )

@@ -128,13 +128,8 @@ class Nominator:
         )
 
     def _assign(self, pending: PendingWorkload, counts: tuple[int, ...], excluded: frozenset[str]) -> Assignment:
-        config = self._context.config
         context = flavor_assigner.FlavorAssignmentOptions(
-            self._flavors,
-            lambda cell, amount: self._oracle(pending, cell, amount),
-            fair_sharing=config.fair_sharing,
-            ignore_undeclared=config.ignore_undeclared,
-            excluded_flavors=excluded,
+            self._flavors, lambda cell, amount: self._oracle(pending, cell, amount), self._context.config, excluded
         )
         return flavor_assigner.assign_flavors(pending, counts, context)
 

@@ -22,6 +22,8 @@ DEACTIVATING_REASONS = frozenset({MAXIMUM_EXECUTION_TIME_EXCEEDED, REQUEUING_LIM
 """Evictions after which the workload is deactivated: it does not start again by itself."""
 PRIORITY = "Priority"
 """Preemption outside queues, by PriorityClass."""
+LEAVE_NOTICE = "LeaveNotice"
+"""Its node goes, or it was told to leave; it has no preemptor."""
 
 BUDGET_OVERRIDE_BY_REASON = {
     IN_COHORT_RECLAMATION: "reclaim",

@@ -147,6 +147,26 @@ class TestOversubscription:
         assert like["lost_pct"] < without["lost_pct"] / 2
 
 
+class TestSpot:
+    def test_asked_work_loses_next_to_nothing(self, claims: dict[str, Claim]) -> None:
+        found = rows(claims["spot"], "setting")
+        killed, asked = (found[f"spot, {how}, a checkpoint every hour"] for how in ("killed", "asked"))
+        assert killed["stops"] > 0
+        assert asked["lost_pct"] < killed["lost_pct"] / 10
+        assert asked["useful_gpu_hours"] > killed["useful_gpu_hours"]
+        assert found["on demand"]["saved_pct"] == found["on demand"]["spot_pct"] == 0
+
+    def test_nothing_is_saved_beyond_the_price(self, claims: dict[str, Claim]) -> None:
+        for row in claims["spot"].sections[0].rows:
+            assert row["saved_pct"] <= 50.001
+
+    def test_by_expected_cost_what_cannot_be_saved_stays_off_spot_nodes(self, claims: dict[str, Claim]) -> None:
+        found = rows(claims["spot"], "setting")
+        first, by_cost = (found[f"a third can't write any, {how}"] for how in ("spot first", "by expected cost"))
+        assert by_cost["lost_pct"] < first["lost_pct"] / 10
+        assert by_cost["useful_gpu_hours"] > first["useful_gpu_hours"]
+
+
 class TestClasses:
     def test_spreading_strands_and_packing_does_not(self, claims: dict[str, Claim]) -> None:
         found = rows(claims["classes"], "rule")

@@ -1,7 +1,8 @@
 """Judges work conservation: what is first in its queue, within its nominal quota, and fits now, starts now.
 
 Only a planned start that is earlier in order may hold it, and only where it could not be kept otherwise. The plans are
-those of the scheduler's own plan (`Reserve`), with their nodes and times; nothing is read from messages.
+those of the scheduler's own plan (`Reserve`), with their nodes and times; nothing is read from messages but for what is
+held for work that leaves a node.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.unstructured import Unstructured
 
+RESERVED = "RESERVED_FOR_OTHERS"
 Flavors = dict[str, str]
 """Resource → flavor."""
 
@@ -62,6 +64,9 @@ class ConservationJudge:
         state = self._state
         if unit.is_stopped or (unit.queue and not is_open(state, unit)):
             return ""
+        if keeps_room_for_leaving_work(state.plan) and RESERVED in unit.said:
+            self._count("held for work that leaves its node")
+            return ""
         for flavors in flavor_choices(state.books, unit):
             if unit.queue and not within_nominal(state.books, unit, flavors, state.usage):
                 continue
@@ -88,6 +93,11 @@ class ConservationJudge:
             if reserve.workload != unit.key and _comes_before(state, reserve, by_key.get(reserve.workload), unit):
                 kept |= reserve.nodes.keys()
         return kept
+
+
+def keeps_room_for_leaving_work(plan: Plan | None) -> bool:
+    """Whether the plan has work that leaves since its node goes: its place elsewhere stands in no plan."""
+    return plan is not None and any(found.reason == "LeaveNotice" for found in (*plan.asks, *plan.evicts))
 
 
 def kept_by_plan(plan: Plan | None) -> frozenset[str]:

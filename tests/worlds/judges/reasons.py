@@ -9,13 +9,22 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from tests.worlds.judges.conservation import find_place, flavor_choices, flavor_nodes, is_open, kept_by_plan, with_unit
+from tests.worlds.judges.conservation import (
+    find_place,
+    flavor_choices,
+    flavor_nodes,
+    is_open,
+    keeps_room_for_leaving_work,
+    kept_by_plan,
+    with_unit,
+)
 from tests.worlds.judges.lost_gpus import healthy_node
 from tests.worlds.judges.trees import admission, condition, is_deleted, is_gated, node_of
 from tests.worlds.judges.twin import Twin
 from tests.worlds.judges.waiting import Unit, waiting_units
 from tests.worlds.judges.world_state import WorldState, is_finished
 
+from windlass.model.notices import NODE_NOTICE_TAINTS
 from windlass.model.unstructured import Unstructured
 
 CODE = re.compile(r"\(([A-Z][A-Z0-9_]+)\)$")
@@ -100,6 +109,8 @@ class ReasonJudge:
         if code == "SELECTOR_MISMATCH" and excludes:
             return ""  # the labels of its flavors exclude nodes
         refusals = self._refusals(unit, all_names)
+        if "TAINT" in refusals and any(map(_is_leaving, state.nodes.values())):
+            refusals.add("UNSCHEDULABLE")  # its taint is no rule about pods
         return "" if refusals & wanted else f"no node refuses it for that: {sorted(refusals)}"
 
     def _fits_alone(self, unit: Unit) -> str:
@@ -146,6 +157,8 @@ class ReasonJudge:
         plan = self._state.plan
         if plan is None or any(reserve.workload != unit.key for reserve in plan.reserves):
             return ""
+        if keeps_room_for_leaving_work(plan):
+            return ""
         return "nothing else is planned"
 
     def _nothing_leaves(self, unit: Unit) -> str:
@@ -155,6 +168,10 @@ class ReasonJudge:
         )
         plan = self._state.plan
         return "" if leaving or evicted or plan is None or plan.evicts else "nothing leaves"
+
+
+def _is_leaving(node: Unstructured) -> bool:
+    return any(taint["key"] in NODE_NOTICE_TAINTS for taint in node["spec"].get("taints") or ())
 
 
 def _healthy(node: Unstructured) -> Unstructured:

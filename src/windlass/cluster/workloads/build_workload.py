@@ -20,6 +20,7 @@ from windlass.cluster.workloads.units import Unit
 from windlass.cluster.workloads.workload_attributes import (
     WorkloadIdentity,
     ask_terms_of,
+    checkpoint_interval,
     checkpoint_of,
     declared_restart_cost,
     enforced_limit,
@@ -178,12 +179,18 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
         started_at=base.started_at or _first_start(members),
         checkpoint_at=checkpoint,
         restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
-        ask_terms=policy.ask_terms(ask_terms_of(annotated)),
+        checkpoint_seconds=checkpoint_interval(declared := [*annotated, *_templates(sets)]),
+        ask_terms=policy.ask_terms(ask_terms_of(declared)),
         is_asked=is_asked(annotated),
         evictable=base.evictable and (is_evictable(annotated) or not policy.allows_not_preemptable),
         user=user_of(annotated),
     )
     return with_room_to_grow(built)
+
+
+def _templates(sets: Sequence[PodSet]) -> list[ObjectMeta]:
+    """What is declared on pods that don't exist yet."""
+    return [pod_set.template.metadata for pod_set in sets if not pod_set.pod_keys]
 
 
 def _are_ready(sets: Sequence[PodSet], members: UnitMembers) -> bool:
@@ -291,7 +298,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         started_at=_first_start(members),
         checkpoint_at=checkpoint,
         restart_seconds=policy.restart_seconds(declared_restart_cost(annotated)),
-        ask_terms=policy.ask_terms(ask_terms_of(annotated)),
+        checkpoint_seconds=checkpoint_interval(declared := [*annotated, *_templates(parts.sets)]),
+        ask_terms=policy.ask_terms(ask_terms_of(declared)),
         is_asked=is_asked(annotated),
         evictable=preemptible and (is_evictable(annotated) or not policy.allows_not_preemptable),
         user=user_of(annotated) if queue else "",

@@ -18,6 +18,7 @@ from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL, WO
 from windlass.model.names.windlass import (
     ASK_ANNOTATION,
     CHECKPOINT_GRACE_ANNOTATION,
+    CHECKPOINT_INTERVAL_ANNOTATION,
     DECLARED_DURATION_ANNOTATION,
     LAST_CHECKPOINT_ANNOTATION,
     ON_PREEMPTION_ANNOTATION,
@@ -152,6 +153,12 @@ def declared_restart_cost(metadata: Iterable[ObjectMeta]) -> int | None:
         _duration(meta, RESTART_COST_ANNOTATION) for meta in metadata if RESTART_COST_ANNOTATION in meta.annotations
     ]
     return max((seconds for seconds in declared if seconds is not None), default=None) if declared else None
+
+
+def checkpoint_interval(metadata: Iterable[ObjectMeta]) -> int | None:
+    """The longest time between two checkpoints that the object or one of its pods declares."""
+    declared = [seconds for meta in metadata if (seconds := _duration(meta, CHECKPOINT_INTERVAL_ANNOTATION))]
+    return max(declared, default=None)
 
 
 def ask_terms_of(metadata: Iterable[ObjectMeta]) -> AskTerms | None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from windlass.model.errors import InputError
+from windlass.model.flavor_offer import read_offer
 from windlass.model.kueue.queue_wire import (
     AdmissionChecksStrategy,
     ClusterQueueObject,
@@ -155,7 +156,14 @@ def resource_flavor_from_object(wire: ResourceFlavorObject) -> ResourceFlavor:
     _check_name(wire.name)
     check_taints(spec.node_taints, "spec.nodeTaints")
     check_tolerations(spec.tolerations, "spec.tolerations")
-    return ResourceFlavor(wire.name, dict(spec.node_labels), spec.node_taints, spec.tolerations, spec.topology_name)
+    return ResourceFlavor(
+        wire.name,
+        dict(spec.node_labels),
+        spec.node_taints,
+        spec.tolerations,
+        spec.topology_name,
+        offer=read_offer(wire.metadata.annotations),
+    )
 
 
 def topology_from_object(wire: TopologyObject) -> Topology:

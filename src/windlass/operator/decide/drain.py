@@ -1,6 +1,8 @@
 """Empties a node or a device: waits for pods that may end by themselves, then evicts, gangs as a whole.
 
-Used by changes and repairs. Evictions respect PodDisruptionBudgets; what refuses one is named.
+Used by changes and repairs. Evictions respect PodDisruptionBudgets; what refuses one is named. Pods that opted in to
+being asked are told when they have to be gone: Windlass' scheduler asks them for a checkpoint and evicts them before.
+What is left then is evicted here.
 """
 
 from __future__ import annotations
@@ -9,14 +11,19 @@ from collections.abc import Sequence
 
 import msgspec
 
+from windlass.model.notices import LeaveRequest
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.pool import Pool
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.observed import PodView
-from windlass.operator.writes import EvictPods
+from windlass.operator.writes import EvictPods, TellPods
 
 SHOWN_PODS = 3
+SCHEDULER_SECONDS = 30
+"""So long after that time the scheduler may take to evict what it has asked."""
+DRAIN_CAUSES = ("change ", "repair ")
+"""How the causes begin that are given here: what people have told a pod is not taken back."""
 
 
 class Drained(msgspec.Struct, frozen=True):
@@ -41,6 +48,8 @@ def drain(pool: Pool, node: str, holders: Sequence[PodView], since: str, wait: s
             groups.setdefault(pod.gang or pod.key, []).append(pod)
     refused = ""
     for group, members in groups.items():
+        if _is_told(pool, members, until, reason):
+            continue
         evicted = members if group == members[0].key else gang_members(pool, group)
         pool.writes.append(EvictPods(tuple((pod.key, pod.uid) for pod in evicted), reason))
         refused = refused or next(
@@ -50,6 +59,33 @@ def drain(pool: Pool, node: str, holders: Sequence[PodView], since: str, wait: s
     if refused:
         return Drained(False, Reason.DrainBlocked, refused)
     return Drained(False, Reason.Draining, f"{len(holders)} pods hold GPUs: {names}")
+
+
+def _is_told(pool: Pool, members: Sequence[PodView], since: int, reason: str) -> bool:
+    """Tells those that opted in to being asked when they have to leave; whether there is time until then."""
+    seconds = max(pod.ask_seconds for pod in members)
+    if not seconds:
+        return False
+    leave = LeaveRequest(format_timestamp(since + seconds), reason)
+    untold = tuple((pod.key, pod.uid) for pod in members if pod.leave != leave)
+    if untold:
+        pool.writes.append(TellPods(untold, msgspec.json.encode(leave).decode()))
+    pool.told.update(pod.key for pod in members)
+    end = since + seconds + SCHEDULER_SECONDS
+    pool.wake(end)
+    return pool.now < end
+
+
+def take_back_notices(pool: Pool) -> None:
+    """From pods that no drain of this decision is waiting for any more."""
+    for name in pool.nodes:
+        stale = tuple(
+            (pod.key, pod.uid)
+            for pod in pool.pods_on(name)
+            if pod.leave is not None and pod.leave.cause.startswith(DRAIN_CAUSES) and pod.key not in pool.told
+        )
+        if stale:
+            pool.writes.append(TellPods(stale, None))
 
 
 def gang_members(pool: Pool, gang: str) -> list[PodView]:

@@ -19,6 +19,7 @@ from windlass.operator.decide.breaker import why_open
 from windlass.operator.decide.bring_up import bring_up
 from windlass.operator.decide.change import advance_change
 from windlass.operator.decide.change_nodes import clean_taint, drive_node, turn_back
+from windlass.operator.decide.drain import take_back_notices
 from windlass.operator.decide.nvidia_drivers import put_nvidia_drivers
 from windlass.operator.decide.orphans import orphans
 from windlass.operator.decide.pool import Pool, takes_node
@@ -110,6 +111,7 @@ def _decide_pool(pool: Pool) -> None:
         repaired = advance_repair(pool, repair, breaker)
         if repaired != repair.status:
             pool.writes.append(PutStatus("GPURepair", repair.name, repair.metadata.resource_version, repaired))
+    take_back_notices(pool)
     _open_repairs(pool)
     _clean_repair_taints(pool)
     put_daemon_sets(pool)

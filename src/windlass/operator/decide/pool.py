@@ -102,6 +102,8 @@ class Pool:
     gates_due: list[str] = field(default_factory=list)
     repair_nodes: set[str] = field(default_factory=set)
     """Nodes that repairs have taken in this decision."""
+    told: set[str] = field(default_factory=set)
+    """Pods that a drain of this decision gives time to leave."""
 
     stamp: str = field(init=False)
     """Now, as it is written."""

@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from windlass.model.names.kubernetes import NODE_TAINT_PREFIX
 from windlass.model.names.nvidia import GPU_PRODUCT_LABEL
 from windlass.model.node import Taint
+from windlass.model.notices import NODE_NOTICE_TAINTS
 from windlass.model.pod import Toleration
 from windlass.model.reasons import WHY_GPU_MODEL, WHY_NODE_AFFINITY, WHY_TAINT
 from windlass.model.taints import HARD_EFFECTS, tolerates
@@ -82,7 +83,7 @@ def _count_taints(
 ) -> None:
     untolerated = (taint for taint in taints if not tolerates(tolerations, taint))
     hard = tuple(taint for taint in untolerated if taint.effect in HARD_EFFECTS)
-    if hard and not any(taint.key.startswith(NODE_TAINT_PREFIX) for taint in hard):
+    if hard and not any(taint.key.startswith(NODE_TAINT_PREFIX) or taint.key in NODE_NOTICE_TAINTS for taint in hard):
         counts[hard] = counts.get(hard, 0) + 1
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from windlass.apply.asks import request_of
-from windlass.model.decision import Ask, WithdrawAsk
+from windlass.model.decision import Ask, WithdrawAsk, ask_cause
 from windlass.model.leaving import Answer, read_request, write
 from windlass.model.names.windlass import ASK_ANNOTATION, ASK_ANSWER_ANNOTATION
 from windlass.model.times import format_timestamp
@@ -36,7 +36,7 @@ class SimulatedAsks:
                 changes = {ASK_ANNOTATION: text, ASK_ANSWER_ANNOTATION: None}
                 self._annotate(missing, workloads.get(ask.workload), changes)
                 until = format_timestamp(ask.until)
-                yield Event(now, "ask", ask.workload, f"for a checkpoint until {until}, for {ask.for_workload}")
+                yield Event(now, "ask", ask.workload, f"for a checkpoint until {until}, {ask_cause(ask)}")
 
     def withdraw(
         self, withdrawals: Sequence[WithdrawAsk], workloads: Mapping[str, Workload], now: int

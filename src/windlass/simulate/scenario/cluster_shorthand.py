@@ -79,8 +79,11 @@ def _pool(pool: Mapping[str, Any]) -> Unstructured:
     return {**pool, "gpus": [{"model": match[2], "count": int(match[1])}]} if match else dict(pool)
 
 
-def kueue_object(kind: str, name: str, spec: Unstructured, namespace: str = "") -> Unstructured:
-    metadata = {"name": name, **({"namespace": namespace} if namespace else {})}
+def kueue_object(
+    kind: str, name: str, spec: Unstructured, namespace: str = "", annotations: Mapping[str, str] | None = None
+) -> Unstructured:
+    metadata: Unstructured = {"name": name, **({"namespace": namespace} if namespace else {})}
+    metadata |= {"annotations": dict(annotations)} if annotations else {}
     return {"apiVersion": KUEUE_API_VERSION, "kind": kind, "metadata": metadata, "spec": spec}
 
 
@@ -98,7 +101,8 @@ def _flavor(flavor: ShortFlavor) -> Unstructured:
         "tolerations": list(flavor.tolerations),
         "topologyName": flavor.topology,
     }
-    return kueue_object("ResourceFlavor", flavor.name, {key: value for key, value in spec.items() if value})
+    spec = {key: value for key, value in spec.items() if value}
+    return kueue_object("ResourceFlavor", flavor.name, spec, annotations=flavor.annotations)
 
 
 def _default_flavor(document: ScenarioFile) -> Iterator[tuple[str, Unstructured]]:
@@ -159,5 +163,5 @@ def _queue(queue: ShortQueue, path: str) -> Iterator[tuple[str, Unstructured]]:
     if queue.weight is not None:
         spec["fairSharing"] = {"weight": queue.weight}
     kept = {key: value for key, value in spec.items() if value or key == "namespaceSelector"}
-    yield path, kueue_object("ClusterQueue", queue.name, {**kept, **queue.spec})
+    yield path, kueue_object("ClusterQueue", queue.name, {**kept, **queue.spec}, annotations=queue.annotations)
     yield path, kueue_object("LocalQueue", queue.name, {"clusterQueue": queue.name}, queue.namespace)

@@ -20,7 +20,8 @@ def format_admit(admit: Admit) -> str:
             + (f" as {flavors}" if flavors else "")
         )
     queue = f"in {admit.queue}: " if admit.queue else ""
-    return f"{queue}{'; '.join(parts)}{_after(admit.after)}"
+    note = f"; {admit.note}" if admit.note else ""
+    return f"{queue}{'; '.join(parts)}{_after(admit.after)}{note}"
 
 
 def format_bind(bind: Bind) -> str:

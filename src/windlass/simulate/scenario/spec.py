@@ -30,6 +30,7 @@ class ShortFlavor(StrictStruct, frozen=True):
     taints: tuple[Unstructured, ...] = ()
     tolerations: tuple[Unstructured, ...] = ()
     topology: str = ""
+    annotations: dict[str, str] = {}
 
 
 class ShortQuota(StrictStruct, frozen=True):
@@ -60,6 +61,8 @@ class ShortQueue(StrictStruct, frozen=True):
     stop: str = "None"
     namespace: str = "default"
     """Of the LocalQueue."""
+    annotations: dict[str, str] = {}
+    """Of the ClusterQueue."""
     spec: Unstructured = {}
     """Further fields of the ClusterQueue's spec."""
 
