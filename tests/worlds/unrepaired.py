@@ -104,6 +104,11 @@ def a_lost_member_does_not_preempt() -> Patch:
     return mock.patch("windlass.placement.late_pods.preempt_by_priority", return_value=None)
 
 
+def a_lost_member_preempts_nothing_queued() -> Patch:
+    """Only what is in no queue."""
+    return mock.patch("windlass.placement.late_pods.preempt_by_queue_rules", return_value=None)
+
+
 def annotations_of_owners_vanish() -> Patch:
     """Beside a Workload, only pods are asked whether they may be preempted."""
     return mock.patch("windlass.cluster.workloads.build_workload.is_evictable", return_value=True)
@@ -201,6 +206,7 @@ REPAIRS = (
     Repair("4", victims_are_not_chosen_by_place, "owners", "borrowers on"),
     Repair("5", workloads_are_created_again, "arrivals", "were created again"),
     Repair("6", a_lost_member_does_not_preempt, "lost members", "in place of a lost pod|member that was lost"),
+    Repair("6", a_lost_member_preempts_nothing_queued, "losses", "member that was lost"),
     Repair("7", annotations_of_owners_vanish, "borrowers", "must not be preempted"),
     Repair("8", execution_times_are_not_enforced, "limits", "maximum execution time"),
     Repair("8", pods_need_not_be_ready, "stuck", "pods to be ready"),
