@@ -3,8 +3,8 @@
 `placement.workload_placer` asks the guard before it places a workload, where starts are planned. A planned start
 restricts every workload that was decided after its own, also those for which others would be evicted: once the victims
 are gone it would have to wait for the planned start, and they would come back. A reservation restricts all workloads
-that it isn't for. Two exceptions: a planned start on borrowed quota doesn't delay a workload of another queue that stays
-within its nominal quota; and no planned start delays a workload that could evict it.
+that it isn't for. Two exceptions: a planned start on borrowed quota doesn't delay a workload of another queue that
+stays within its nominal quota; and no planned start delays a workload that could evict it.
 """
 
 from __future__ import annotations

@@ -166,7 +166,7 @@ class Occupancy:
         return self.quota.active_queue(local.cluster_queue) if local is not None else None
 
     def could_evict(self, workload: Workload, planned: PlannedStart) -> bool:
-        """Whether the workload could evict the planned one as soon as that runs, by priority and the rules of its queue.
+        """Whether the workload could evict the planned one once that runs, by priority and the rules of its queue.
 
         Such a start can't be kept: held for it, the workload would evict it next, and be held for it again.
         """
