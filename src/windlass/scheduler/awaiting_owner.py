@@ -15,7 +15,7 @@ from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS
 from windlass.model.pod import Pod
 
 OWNER_WAIT_SECONDS = 60
-"""An owner that has not been observed by then is assumed not to exist. A watch takes less to come back, and the pods of a
+"""An owner that has not been observed by then is assumed not to exist. A watch is back sooner, and the pods of a
 queued Job would go past its queue otherwise. Those whose owner is gone are garbage, and deleted before."""
 
 AWAITED_KINDS = GANG_KINDS | GANG_IF_QUEUED_KINDS | {("apps", "Deployment"), ("apps", "StatefulSet")}
