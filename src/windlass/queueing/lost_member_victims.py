@@ -33,12 +33,13 @@ def find_victims_of_members(
     pending = PendingWorkload(workload, node, placement)
     trial = PlacementTrial(placement, pending, choices)
     request = PreemptionRequest(pending, own.usage, frozenset(own.usage), context, trial)
-    search = fair_sharing_preemption if context.config.fair_sharing else classical_preemption
-    targets = search.find_victims(request)
+    is_fair = context.config.fair_sharing
+    find_victims = fair_sharing_preemption.find_victims if is_fair else classical_preemption.find_victims
+    targets = find_victims(request)
     if not targets and context.unqueued_candidates is not None:
         request.unqueued = context.unqueued_candidates(workload)
         trial.reset_throttle()
-        targets = search.find_victims(request) if request.unqueued else []
+        targets = find_victims(request) if request.unqueued else []
     trial.close()
     own.add_to_tree()
     return targets
