@@ -101,7 +101,12 @@ def workloads_are_created_again() -> Patch:
 
 
 def a_lost_member_does_not_preempt() -> Patch:
-    return mock.patch("windlass.placement.late_pods.preempt_by_priority", return_value=None)
+    """Neither by priority nor by the rules of its queue, which allow what is in no queue, too."""
+    module = "windlass.placement.late_pods"
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch(f"{module}.preempt_by_priority", return_value=None))
+    stack.enter_context(mock.patch(f"{module}.preempt_by_queue_rules", return_value=None))
+    return stack
 
 
 def a_lost_member_preempts_nothing_queued() -> Patch:
