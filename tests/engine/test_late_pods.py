@@ -109,3 +109,71 @@ def test_a_late_pod_goes_elsewhere_where_that_node_is_full_or_gone(where: str) -
     crowd = pod("crowd", 8, on="full")
     plan, _ = planned(node("full"), node("n1"), *queues(), admitted_on(where), crowd, late())
     assert [(bind.pod, bind.node) for bind in plan.binds] == [("default/late", "n1")]
+
+
+def queue_with(policy: str, quota: int = 16) -> list[Unstructured]:
+    made = queues()
+    made[1]["spec"]["preemption"] = {"withinClusterQueue": policy}
+    made[1]["spec"]["resourceGroups"][0]["flavors"][0]["resources"][0]["nominalQuota"] = quota
+    return made
+
+
+def running(name: str, **created: str) -> list[Unstructured]:
+    """An admitted Workload of one pod with all GPUs of n1, and the pod."""
+    workload = admitted(name)
+    workload["metadata"] |= created
+    annotations = {"kueue.x-k8s.io/workload": name}
+    return [workload, pod(f"{name}-0", on="n1", metadata={"annotations": annotations, "uid": f"{name}-0"})]
+
+
+def member_of(workload: Unstructured, priority: int) -> list[Unstructured]:
+    workload["spec"]["priority"] = priority
+    workload["spec"]["podSets"][0]["template"]["spec"]["priority"] = priority
+    return [workload, late() | {"spec": {**late()["spec"], "priority": priority}}]
+
+
+def test_a_lost_member_takes_the_place_of_queued_work_that_its_queue_lets_it_evict() -> None:
+    """Else all of its workload would idle, be stopped when its grace ends, and evict the same when it comes back."""
+    plan, _ = planned(node("n1"), *queue_with("LowerPriority"), *running("low"), *member_of(admitted("w"), 10))
+    assert [(bind.pod, bind.after) for bind in plan.binds] == [("default/late", ("default/low",))]
+    evicts = [(evict.workload, evict.for_workload, evict.reason) for evict in plan.evicts]
+    assert evicts == [("default/low", "default/w", "InClusterQueue")]
+
+
+@pytest.mark.parametrize(("policy", "priority"), [("Never", 10), ("LowerPriority", 0)])
+def test_a_lost_member_evicts_no_queued_work_that_its_queue_protects(policy: str, priority: int) -> None:
+    plan, _ = planned(node("n1"), *queue_with(policy), *running("low"), *member_of(admitted("w"), priority))
+    assert plan.binds == ()
+    assert [evict.workload for evict in plan.evicts] == ["default/w"]
+
+
+def test_another_workload_counts_on_the_same_victim() -> None:
+    """What a lost member evicts is not evicted again in the same decision, and its room is not given away twice."""
+    other = admitted("v")
+    del other["status"]
+    other["metadata"]["creationTimestamp"] = NOW
+    waiting = pod("next", 4, priority=10, metadata={"annotations": {"kueue.x-k8s.io/workload": "v"}})
+    other["spec"]["priority"] = 10
+    other["spec"]["podSets"][0]["template"]["spec"]["priority"] = 10
+    objects = [*running("low"), *member_of(admitted("w"), 10), other, waiting]
+    plan, _ = planned(node("n1"), *queue_with("LowerPriority", 8), *objects)
+    assert [(evict.workload, evict.for_workload) for evict in plan.evicts] == [("default/low", "default/w")]
+    assert {bind.pod: bind.after for bind in plan.binds} == {
+        "default/late": ("default/low",),
+        "default/next": ("default/low",),
+    }
+
+
+def test_a_victim_of_a_lost_member_evicts_nothing_for_its_own() -> None:
+    """It has lost a member, too, and is evicted for one of higher priority: nothing is gained by its place."""
+    urgent, member = member_of(admitted("w"), 10)
+    for spec in (member["spec"], urgent["spec"]["podSets"][0]["template"]["spec"]):
+        spec["nodeSelector"] = {"kubernetes.io/hostname": "n1"}
+    low = running("low")
+    low[0]["spec"]["podSets"][0]["count"] = 2
+    low[0]["status"]["admission"]["podSetAssignments"][0] |= {"count": 2, "resourceUsage": {GPU: "8"}}
+    lost = pod("low-1", 4, metadata={"annotations": {"kueue.x-k8s.io/workload": "low"}})
+    lower = pod("lower", on="n2", priority=-1)
+    plan, _ = planned(node("n1"), node("n2"), *queue_with("LowerPriority"), *low, lost, lower, urgent, member)
+    assert [(evict.workload, evict.for_workload) for evict in plan.evicts] == [("default/low", "default/w")]
+    assert [bind.pod for bind in plan.binds] == ["default/late"]

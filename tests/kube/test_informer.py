@@ -196,6 +196,27 @@ async def test_kinds_come_and_go() -> None:
     await server.stop()
 
 
+async def test_a_watch_that_ends_before_its_first_list_is_started_again() -> None:
+    """By an error that nobody expects. Else the scheduler would wait for it for ever, and say nothing."""
+    server = await FakeServer().start()
+    await server.put("pods", pod("p"))
+    told, faults = Told(), [ZeroDivisionError("a bug")]
+
+    def handler(deltas: Sequence[Delta]) -> None:
+        if faults and any(isinstance(delta, Put) for delta in deltas):
+            raise faults.pop()
+        told(deltas)
+
+    async with KubeClient(server.access) as client:
+        informers = Informers(client, handler, WATCHED_KINDS, rediscovery_seconds=0.05)
+        task = asyncio.create_task(informers.run())
+        await asyncio.wait_for(informers.synced.wait(), 20)
+        assert told.names() == {"a/p"}
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+    await server.stop()
+
+
 async def test_a_kind_that_is_missed_once_is_not_gone() -> None:
     """A server that has just started may not list every kind yet."""
     server = await FakeServer().start()

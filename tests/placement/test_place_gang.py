@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 from tests.placement.offices import make_overlay
 
-from reference.builders import HOST, host_port, near, pod_anti_affinity, selector, with_ports
+from reference.builders import HOST, host_port, near, pod_affinity, pod_anti_affinity, selector, with_ports
 from reference.park import gpu_node, node, pod
 from windlass.cluster.shape import make_shape
 from windlass.model.names.windlass import RACK_LABEL
@@ -243,6 +243,15 @@ def test_where_the_rack_is_only_preferred_wider_domains_are_tried() -> None:
     assert refused(cluster(2, 2, 2, 2), apart(5, tree, "preferred")).message.startswith(
         'topology "dc" allows to fit only 4 out of 5 pod(s) under'
     )
+
+
+@pytest.mark.parametrize(("key", "expected"), [(HOST, {"n1": 3}), (BLOCK, {"n2": 1, "n3": 2})])
+def test_pods_that_have_to_be_near_one_another_share_a_part_of_their_domain(key: str, expected: dict[str, int]) -> None:
+    """The first of them, by itself, would go to the node with the least room, and no other part is allowed then."""
+    labels = [{BLOCK: block} for block in ("A", "A", "B", "B")]
+    overlay = make_overlay(*(node(f"n{at}", cpu=size, labels=labels[at]) for at, size in enumerate((1, 3, 1, 2))))
+    template = pod("t", cpu="1", labels={"app": "w"}, affinity=pod_affinity(near(key, selector(app="w"))))
+    assert gang(overlay, pending(3, template, tree_of("A1", "A1", "A1", "A1"), "required")) == {0: expected}
 
 
 def test_the_larger_set_is_placed_first_under_rules() -> None:

@@ -200,10 +200,10 @@ def test_nobody_waits_for_an_owner_that_never_comes() -> None:
     some = watching("Job")
     some.push([Put(owned("p"))])
     assert not some.flush(1_000).applied
-    assert not some.flush(1_004).applied
-    assert [delta.object.metadata.name for delta in some.flush(1_005).applied] == ["p"]
+    assert not some.flush(1_059).applied
+    assert [delta.object.metadata.name for delta in some.flush(1_060).applied] == ["p"]
     some.push([Put(owned("p", labels={"a": "b"}))])
-    assert some.flush(1_006).applied, "it is not held again"
+    assert some.flush(1_061).applied, "it is not held again"
 
 
 def test_nobody_waits_for_owners_that_are_not_watched() -> None:

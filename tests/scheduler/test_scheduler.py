@@ -112,7 +112,9 @@ async def test_a_pod_waits_for_the_owner_that_was_not_seen_yet() -> None:
     async with running(pod("p", ownerReferences=[reference(job("late"))]), pod("q")) as replica:
         await asyncio.sleep(2)
         assert (replica.node_of("p"), replica.node_of("q")) == ("", "n1")
-        await asyncio.sleep(15)
+        await asyncio.sleep(50)
+        assert replica.node_of("p") == ""
+        await asyncio.sleep(25)
         assert replica.node_of("p") == "n1", "though not for ever"
 
 

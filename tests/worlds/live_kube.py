@@ -81,7 +81,8 @@ class KubeCluster(LiveCluster):
         node, _, index = name.partition(":")
         tree = self.api.get(f"/api/v1/nodes/{node}")
         if kind == "node":
-            taints = [*(tree["spec"].get("taints") or ()), UNREACHABLE]
+            taints = [taint for taint in tree["spec"].get("taints") or () if taint["key"] != UNREACHABLE["key"]]
+            taints.append(UNREACHABLE)  # once: it may have failed before
             self.api.patch(f"/api/v1/nodes/{node}", {"spec": {"taints": taints}})
             return
         self._failed.setdefault(node, set()).add(int(index))

@@ -101,7 +101,17 @@ def workloads_are_created_again() -> Patch:
 
 
 def a_lost_member_does_not_preempt() -> Patch:
-    return mock.patch("windlass.placement.late_pods.preempt_by_priority", return_value=None)
+    """Neither by priority nor by the rules of its queue, which allow what is in no queue, too."""
+    module = "windlass.placement.late_pods"
+    stack = contextlib.ExitStack()
+    stack.enter_context(mock.patch(f"{module}.preempt_by_priority", return_value=None))
+    stack.enter_context(mock.patch(f"{module}.preempt_by_queue_rules", return_value=None))
+    return stack
+
+
+def a_lost_member_preempts_nothing_queued() -> Patch:
+    """Only what is in no queue."""
+    return mock.patch("windlass.placement.late_pods.preempt_by_queue_rules", return_value=None)
 
 
 def annotations_of_owners_vanish() -> Patch:
@@ -201,6 +211,7 @@ REPAIRS = (
     Repair("4", victims_are_not_chosen_by_place, "owners", "borrowers on"),
     Repair("5", workloads_are_created_again, "arrivals", "were created again"),
     Repair("6", a_lost_member_does_not_preempt, "lost members", "in place of a lost pod|member that was lost"),
+    Repair("6", a_lost_member_preempts_nothing_queued, "losses", "member that was lost"),
     Repair("7", annotations_of_owners_vanish, "borrowers", "must not be preempted"),
     Repair("8", execution_times_are_not_enforced, "limits", "maximum execution time"),
     Repair("8", pods_need_not_be_ready, "stuck", "pods to be ready"),

@@ -107,7 +107,7 @@ class Informers:
             if resource not in self._running:
                 self._start(resource)
         if not self.synced.is_set():
-            await asyncio.gather(*(informer.synced.wait() for informer in self.informers))
+            await asyncio.gather(*(self._wait_synced(resource) for resource in self._running))
             self.synced.set()
         await self._drop([running for running in self._running if running not in found])
 
@@ -119,6 +119,17 @@ class Informers:
         if self.synced.is_set():
             log.info("%s.%s has appeared", resource.plural, resource.group)
 
+    async def _wait_synced(self, resource: Resource) -> None:
+        """Fails if the informer ends before, so that the next discovery starts it again."""
+        informer, task = self._running[resource]
+        synced = asyncio.create_task(informer.synced.wait())
+        try:
+            await asyncio.wait((synced, task), return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            synced.cancel()
+        if not informer.synced.is_set():
+            raise ServerUnavailable(f"the watch of {resource.plural} ended before it had listed anything")
+
     async def _restart_broken(self) -> None:
         """Replaces informers whose task died of an unexpected error."""
         for resource, (informer, task) in [*self._running.items()]:
@@ -126,7 +137,7 @@ class Informers:
                 log.error("the watch of %s ended", resource.plural, exc_info=task.exception())
                 del self._running[resource]
                 self._start(resource)
-                await self._running[resource][0].synced.wait()
+                await self._wait_synced(resource)
                 informer.clear(self._running[resource][0])
 
     async def _drop(self, absent: Sequence[Resource]) -> None:
@@ -142,7 +153,7 @@ class Informers:
             replacement = next((running for running in others if running != resource and running not in absent), None)
             self._missed[resource] = self._missed.get(resource, 0) + 1
             if replacement is not None:
-                await self._running[replacement][0].synced.wait()
+                await self._wait_synced(replacement)
                 await self._stop(resource, self._running[replacement][0])
             elif self._missed[resource] >= MISSES_UNTIL_DROPPED:
                 await self._stop(resource)

@@ -6,7 +6,7 @@ and place them with `placer`; `timeplan` sees the same state at later times thro
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from functools import cached_property
 
 import msgspec
@@ -78,6 +78,11 @@ class DecisionContext:
             return replace(piece, evicting=True)
         refused = self.snapshot.refusals.forbid_eviction(key for pod_set in piece.pod_sets for key in pod_set.pod_keys)
         return replace(piece, evictable=False) if refused else piece
+
+    def mark_evicting(self, keys: Collection[str]) -> None:
+        """Those that a stage of this decision has evicted before the cycles of queues: they cost nothing more."""
+        self.pieces = [replace(piece, evicting=True) if piece.key in keys else piece for piece in self.pieces]
+        self.piece_by_key = {piece.key: piece for piece in self.pieces}
 
     @cached_property
     def pods_with_rules(self) -> frozenset[str]:

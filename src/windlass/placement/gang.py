@@ -292,7 +292,22 @@ def _domains_by_capacity(overlay: Overlay, pod_set: PendingPodSet, row: int) -> 
         room = [int(counts[domain].sum()) for domain in domains]
         for number in sorted(range(len(domains)), key=lambda number: (room[number], number)):
             if room[number] >= pod_set.count:
+                yield from _parts_by_affinity(overlay, pod_set, domains[number], counts)
                 yield domains[number]
+
+
+def _parts_by_affinity(overlay: Overlay, pod_set: PendingPodSet, domain: Bools, counts: Ints) -> Iterator[Bools]:
+    """Parts of the domain with room for all pods, where these have to be near one another by a label of their own: else
+    the pod that is placed first would choose the part for the others."""
+    request = request_from_affinity(pod_set.pod, [pod_set.pod])
+    if request is None or request.mode != "required":
+        return
+    column = overlay.snapshot.nodes.label(request.level)
+    inside = domain & column.present
+    room = np.bincount(column.codes[inside], counts[inside], len(column.values)).tolist()
+    fitting = [number for number, pods in enumerate(room) if pods >= pod_set.count]
+    for number in sorted(fitting, key=lambda number: (room[number], column.values[number])):
+        yield inside & (column.codes == number)
 
 
 def levels_to_try(pod_set: PendingPodSet) -> list[str]:

@@ -1,5 +1,6 @@
 """Pods that were created after the admission of their workload, or that replace lost ones. They have quota already.
-What they lack is a place: where there is none, lower priorities that their queue's rules don't protect make room.
+What they lack is a place: where there is none, lower priorities in no queue make room, or else what their workload may
+evict by the rules of its queue.
 
 `engine.decide` places them before anything else; `placement.decisions` binds those whose workload is not evicted.
 """
@@ -15,7 +16,7 @@ from windlass.model.verdict import Verdict
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.member_holds import member_hold
-from windlass.placement.preempted_piece import preempt_by_priority
+from windlass.placement.preempted_piece import preempt_by_priority, preempt_by_queue_rules
 from windlass.placement.unhealthy_gpus import find_unhealthy_gpus
 from windlass.placement.verdicts import make_verdict
 from windlass.placement.workload_pieces import admitted_choices, workload_key
@@ -66,6 +67,8 @@ def place_late_pods(context: DecisionContext) -> LatePods:
     evicted: list[Evicted] = []
     # They have quota already, so that only places are contested: by priority, then age.
     for piece in sorted(late, key=lambda piece: (-piece.priority, piece.queued_at, piece.key)):
+        if not {piece.key, workload_key(piece.key)}.isdisjoint(victim.workload for victim in evicted):
+            continue  # for one before it
         if piece.unreadable:
             refused[workload_key(piece.key)] = Verdict("INVALID_OBJECT", nodes, detail=piece.unreadable)
             continue
@@ -77,7 +80,11 @@ def place_late_pods(context: DecisionContext) -> LatePods:
         # First where its admission has said: other decisions have counted on that.
         found = context.placer.place_as_admitted(piece, choices) or context.placer.place(piece, choices)
         if not found.ok and found.feasible:
-            found = preempt_by_priority(context, evicted, piece, choices) or found
+            found = (
+                preempt_by_priority(context, evicted, piece, choices)
+                or preempt_by_queue_rules(context, evicted, piece, choices)
+                or found
+            )
         if found.ok:
             placed.append((piece, found.after))
         else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from windlass.model.workload import Workload
 from windlass.queueing.flavor_assignment import Assignment
 from windlass.queueing.outcome import (
     BUDGET_OVERRIDE_BY_REASON,
@@ -166,7 +167,8 @@ class AdmissionState:
     def _evict(self, pending: PendingWorkload, targets: list[Target]) -> list[AdmittedWorkload]:
         """Returns the victims that have to end first. Targets admitted in this decision are withdrawn instead."""
         victims = []
-        for running, reason, least_lost in targets:
+        for target in targets:
+            running = target.victim
             if running.is_assumed:
                 self._withdraw(running, pending)
                 continue
@@ -174,9 +176,7 @@ class AdmissionState:
             self.current_victims[running.key] = running
             # One that is terminating already needs no decision; its end is waited for all the same.
             if not running.is_evicting:
-                message = _preemption_message(pending, running, reason) if reason != PRIORITY else ""
-                lost = running.eviction_cost[0]
-                self._decided[running.key] = Evicted(running.key, pending.key, reason, message, lost, least_lost)
+                self._decided[running.key] = evicted_for(pending.workload, pending.node, target)
         if self._disruptions is not None:
             disrupted = [running.workload for running in victims if not running.is_evicting]
             self._disruptions.record(self._disruptions.count_by_budget(*disrupted))
@@ -212,9 +212,13 @@ class AdmissionState:
         self._newly_admitted = []
 
 
-def _preemption_message(pending: PendingWorkload, running: AdmittedWorkload, reason: str) -> str:
-    """Kueue's wording."""
-    return (
-        f"Preempted to accommodate a workload (UID: {pending.workload.uid or 'UNKNOWN'}, JobUID: UNKNOWN) "
-        f"due to {_REASON_TEXT[reason]}; preemptor path: {pending.node.path}; preemptee path: {running.node.path}"
+def evicted_for(preemptor: Workload, queue: QuotaNode, target: Target) -> Evicted:
+    """`queue`: of the preemptor. A preemption by the rules of queues has Kueue's sentence."""
+    running, reason = target.victim, target.reason
+    message = (
+        f"Preempted to accommodate a workload (UID: {preemptor.uid or 'UNKNOWN'}, JobUID: UNKNOWN) "
+        f"due to {_REASON_TEXT[reason]}; preemptor path: {queue.path}; preemptee path: {running.node.path}"
+        if reason != PRIORITY
+        else ""
     )
+    return Evicted(running.key, preemptor.key, reason, message, running.eviction_cost[0], target.least_lost)

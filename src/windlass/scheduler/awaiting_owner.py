@@ -1,4 +1,4 @@
-"""Keeps back pods whose owner has not been observed yet, for a few seconds.
+"""Keeps back pods whose owner has not been observed yet, for a minute at most.
 
 Each kind has its own watch, so a pod may be seen before the Job, JobSet or LeaderWorkerSet that created it. Decided on
 at once, it would be taken for a single pod: it would bypass its queue and start without its gang. `scheduler.cache`
@@ -14,8 +14,9 @@ from windlass.cluster.workloads.ancestors import controller_of, deployment_of, s
 from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS
 from windlass.model.pod import Pod
 
-OWNER_WAIT_SECONDS = 5
-"""An owner that has not been observed by then is assumed not to exist."""
+OWNER_WAIT_SECONDS = 60
+"""An owner that has not been observed by then is assumed not to exist. A watch is back sooner, and the pods of a
+queued Job would go past its queue otherwise. Those whose owner is gone are garbage, and deleted before."""
 
 AWAITED_KINDS = GANG_KINDS | GANG_IF_QUEUED_KINDS | {("apps", "Deployment"), ("apps", "StatefulSet")}
 """Kinds that say whether their pods start together, or which queue they are in."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 from tests.placement.offices import choices, gang, make_occupancy, make_overlay, plan, runs
 from tests.queueing.builders import NOW, cell, queue, system
 
 from reference.park import node, pod
 from windlass.cluster.shape import make_shape
+from windlass.model.queue import PreemptionPolicy
 from windlass.model.reservation import ReservationSubjects
 from windlass.model.workload import Workload
 from windlass.placement.overlay import Overlay
@@ -122,6 +124,40 @@ def test_one_that_borrows_too_must_not_delay_it() -> None:
     small = system([queue("a", cell(1), cohort="c"), queue("b", cell(8), cohort="c")])
     borrower = make_occupancy(make_overlay(node("n0", cpu=8), RUNS), [RUNNING], small)
     assert not place(borrower, waits(2, queue_name="a"), from_b).ok, "2 of 1"
+
+
+@pytest.mark.parametrize(
+    ("rules", "priority", "threshold", "may"),
+    [
+        (("Any", "LowerPriority"), 10, None, True),
+        (("LowerPriority", "LowerPriority"), 10, None, True),
+        (("Any", "Never"), 10, None, False),
+        (("Never", "LowerPriority"), 10, None, False),
+        (("Any", "LowerPriority"), 5, None, False),
+        (("Any", "LowerPriority"), 10, 4, False),
+        (("Any", "LowerPriority"), 10, 5, True),
+    ],
+)
+def test_one_that_could_evict_the_planned_one_does_not_wait_for_it(
+    rules: tuple[str, str], priority: int, threshold: int | None, may: bool
+) -> None:
+    """Else it would wait for the plan, evict what runs then, and wait for the same plan again."""
+    policy = PreemptionPolicy(
+        reclaim_within_cohort=rules[0], borrow_within_cohort=rules[1], max_priority_threshold=threshold
+    )
+    queues = system([queue("a", cell(1), cohort="c", preemption=policy), queue("b", cell(8), cohort="c")])
+    found = make_occupancy(make_overlay(node("n0", cpu=8), RUNS), [RUNNING], queues)
+    planned = whole_node(found, borrows=True, queue="b", priority=5)
+    assert place(found, waits(queue_name="a", priority=priority), planned).ok is may
+
+
+@pytest.mark.parametrize(("policy", "may"), [("LowerPriority", True), ("Never", False)])
+def test_one_of_the_same_queue_that_could_evict_the_planned_one_does_not_wait_for_it(policy: str, may: bool) -> None:
+    own = queue("a", cell(8), preemption=PreemptionPolicy(within_cluster_queue=policy))
+    found = make_occupancy(make_overlay(node("n0", cpu=8), RUNS), [RUNNING], system([own]))
+    planned = whole_node(found, queue="a", priority=5)
+    assert place(found, waits(queue_name="a", priority=10), planned).ok is may
+    assert not place(found, waits(queue_name="a", priority=5, name="equal"), planned).ok
 
 
 def test_evicting_others_for_it_is_no_excuse() -> None:

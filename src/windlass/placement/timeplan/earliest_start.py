@@ -124,6 +124,7 @@ class EarliestStartSearch:
             queue=node.name if node is not None else "",
             usage=assignment.usage if assignment is not None else {},
             borrows=assignment is not None and assignment.borrowing_level > 0,
+            priority=workload.priority,
         )
 
     def _assignment(self, workload: Workload) -> Assignment | None:

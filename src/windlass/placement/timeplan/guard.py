@@ -3,8 +3,8 @@
 `placement.workload_placer` asks the guard before it places a workload, where starts are planned. A planned start
 restricts every workload that was decided after its own, also those for which others would be evicted: once the victims
 are gone it would have to wait for the planned start, and they would come back. A reservation restricts all workloads
-that it isn't for. One exception: a planned start on borrowed quota doesn't delay a workload of another queue that stays
-within its nominal quota.
+that it isn't for. Two exceptions: a planned start on borrowed quota doesn't delay a workload of another queue that
+stays within its nominal quota; and no planned start delays a workload that could evict it.
 """
 
 from __future__ import annotations
@@ -89,6 +89,8 @@ class PlannedStartGuard:
         return (
             workload.queue_name,
             workload.namespace,
+            workload.priority,
+            workload.preemption_policy,
             run_limit_of(workload, self._occupancy.settings),
             shapes,
             reservations,
@@ -115,6 +117,7 @@ class PlannedStartGuard:
             and not planned.is_for(workload)
             # One that starts in this pass takes what was planned for it; it must not be counted twice.
             and planned.key not in self._placer.placed_workloads
+            and not self._occupancy.could_evict(workload, planned)
         ]
         plans = [
             planned

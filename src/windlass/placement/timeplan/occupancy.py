@@ -165,6 +165,27 @@ class Occupancy:
         local = self.system.local_queue(workload.namespace, workload.queue_name)
         return self.quota.active_queue(local.cluster_queue) if local is not None else None
 
+    def could_evict(self, workload: Workload, planned: PlannedStart) -> bool:
+        """Whether the workload could evict the planned one once that runs, by priority and the rules of its queue.
+
+        Such a start can't be kept: held for it, the workload would evict it next, and be held for it again.
+        """
+        node, other = self.cluster_queue_of(workload), self.quota.active_queue(planned.queue)
+        is_higher = workload.priority > planned.priority and workload.preemption_policy != "Never"
+        if planned.reserved_for is not None or node is None or other is None or not is_higher:
+            return False
+        policy = node.spec.preemption
+        if node is other:
+            return policy.within_cluster_queue != "Never"
+        threshold = policy.max_priority_threshold
+        return (
+            planned.borrows
+            and node.root is other.root
+            and policy.reclaim_within_cohort != "Never"
+            and policy.borrow_within_cohort != "Never"
+            and (threshold is None or planned.priority <= threshold)
+        )
+
     def nodes_of(self, key: str) -> set[int]:
         placed = self.placer.placed_workloads[key]
         nodes = self.overlay.snapshot.pods.node

@@ -34,6 +34,8 @@ class PlannedStart(msgspec.Struct, frozen=True):
     usage: Usage = {}
     borrows: bool = False
     """Whether it uses more than the nominal quota of its queue."""
+    priority: int = 0
+    """Of its workload."""
     reserved_for: ReservationSubjects | None = None
     """For a reservation: the workloads that may use it."""
 

@@ -196,9 +196,10 @@ class StartPlanner:
         before = found.start if found is not None else None
         undelayed = self._search.earliest(workload, others, turn, not_before, keys, before)
         # Some of those behind may start all the same (the exceptions of `guard`): only the others delay it.
-        if undelayed is not None and (undelayed.borrows or self._reservations):
+        if undelayed is not None:
             restricted = {behind.key for behind in later if self._must_not_delay(behind, undelayed)}
-            undelayed = self._search.earliest(workload, others, turn, not_before, restricted, before)
+            if restricted != keys:
+                undelayed = self._search.earliest(workload, others, turn, not_before, restricted, before)
         if undelayed is None:
             return found
         self._delayed[workload.key] = undelayed
@@ -223,6 +224,8 @@ class StartPlanner:
 
     def _must_not_delay(self, workload: Workload, planned: PlannedStart) -> bool:
         """Whether the workload must not delay the planned start; the exceptions are those of `guard`."""
+        if self._occupancy.could_evict(workload, planned):
+            return False
         if starts_after_own_reservation(planned, workload, self._reservations, self._occupancy.now):
             return False
         node = self._occupancy.cluster_queue_of(workload)
