@@ -269,7 +269,9 @@ def deletion(api: Api) -> Effect:
     path = api.path_of(keeps)
     until(lambda: (api.get(path).get("status") or {}).get("currentHealthy") == 1, 60, "the budget counts it")
     api.create(pod("owner", 1, labels={QUEUE: "lender"}))
-    return lambda: "deletionTimestamp" in pods(api).get("borrowed", kept | {"metadata": {"deletionTimestamp": ""}})["metadata"]
+    return lambda: (
+        "deletionTimestamp" in pods(api).get("borrowed", kept | {"metadata": {"deletionTimestamp": ""}})["metadata"]
+    )
 
 
 def _queue_of_one(name: str, quota: int) -> list[Object]:

@@ -58,7 +58,9 @@ def test_what_kueue_does_not_default_stays_outside() -> None:
 
 def test_what_another_owner_in_a_queue_has_made_is_counted_there() -> None:
     def controlled(kind: str) -> Any:
-        return owner(ownerReferences=[{"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}])
+        return owner(
+            ownerReferences=[{"apiVersion": "x/v1", "kind": kind, "name": "o", "uid": "u", "controller": True}]
+        )
 
     assert queue_of(queue(), controlled("JobSet")) == ""
     assert queue_of(queue(), controlled("CronJob")) == "default"

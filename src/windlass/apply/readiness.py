@@ -25,8 +25,8 @@ class ReadinessReporter:
         self._cache, self._writer = cache, writer
 
     def report(self, snapshot: Snapshot) -> None:
-        """PodsReady only where the configuration says how soon pods have to be ready. The end of a waiting time is always
-        written: Kueue, or a replica with another configuration, may have begun it."""
+        """PodsReady only where the configuration says how soon pods have to be ready. The end of a waiting time always:
+        Kueue, or a replica with another configuration, may have begun it."""
         only_backoff = self._cache.settings.ready_seconds is None
         for workload in snapshot.workloads:
             if only_backoff and workload.hold_code != "REQUEUE_BACKOFF":
