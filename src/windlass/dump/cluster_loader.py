@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from windlass.dump.configuration import Configuration, published_configurations
+from windlass.dump.freeze_note import freeze_note
 from windlass.dump.files import SourceObject, newest_timestamp, read_objects, read_objects_lenient
 from windlass.model.codec import PartialObject, Unreadable
 from windlass.model.errors import InputError
@@ -83,6 +84,8 @@ def load_cluster(
         builder.put(source)
         if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
             published.append({**source.raw, "kind": source.kind})
+            note = freeze_note(source.raw) if source.kind == "ConfigMap" else ""
+            builder.notes += [note] if note else []
     for source in _sources(manifests, keep_going):
         _submit(builder, source, namespace)
     return LoadedCluster(
