@@ -16,8 +16,8 @@ from typing import Any
 import msgspec
 
 from windlass.dump.configuration import Configuration, published_configurations
-from windlass.dump.freeze_note import freeze_note
 from windlass.dump.files import SourceObject, newest_timestamp, read_objects, read_objects_lenient
+from windlass.dump.freeze_note import freeze_note
 from windlass.model.codec import PartialObject, Unreadable
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet

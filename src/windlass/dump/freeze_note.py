@@ -1,6 +1,6 @@
 """What a reader of a dump or of the live cluster has to know where Windlass is frozen: plans are not carried out.
 
-`dump.cluster_loader` calls it, so that `plan`, `status` and their kin say it; `why` looks for the same ConfigMap itself.
+`dump.cluster_loader` calls it, so that `plan`, `status` and their kin say it; `why` looks for the ConfigMap itself.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from windlass.kube.freeze import FREEZE_CONFIG_MAP, RUNNING, FreezeState
+from windlass.kube.freeze import FREEZE_CONFIG_MAP, FreezeState
 
 
 def freeze_note(config_map: Mapping[str, Any]) -> str:
