@@ -124,7 +124,7 @@ def measure(api: Api, counts: AuditCounts, proxies: dict[str, CountingProxy], se
             numbers.append((proxy.bytes - before[role]) / 1024 / minutes)
             print(f"| {role} | {phase} | {' | '.join(f'{number:,.0f}' for number in numbers)} |", flush=True)
     for made in api.items(JOBS):
-        api.delete(api.path_of(made), propagationPolicy="Background")
+        api.delete(f"{JOBS}/{made['metadata']['name']}", propagationPolicy="Background")
     until(lambda: not api.items("/api/v1/pods"), 120, "the Jobs' pods are gone")
 
 

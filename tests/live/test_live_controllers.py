@@ -13,7 +13,7 @@ from tests.live.owner_kinds import QUEUE, template
 from tests.live.replica import Replica, replica
 from tests.live.scenes import GPU, bound, overbooked, pods
 from tests.live.test_live_queues import KUEUE, condition, install_crds, job, queues, workload
-from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.api import Api, ApiError, Object, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.controllers import job_set_controller, leader_worker_set_controller, trainer_controller
 from tests.real_cluster.fake_kubelet import FakeKubelet, node
@@ -117,20 +117,26 @@ def take_all(api: Api, name: str, priority_class: str = "") -> Callable[[], None
     return end
 
 
-def resize_job_set(api: Api, path: str) -> None:
-    """Its controller refuses another number of replicas for as long as it is there: it is deleted and made anew."""
-    with pytest.raises(Exception, match=r"immutable|Invalid"):
-        api.patch(path, [{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 3}], "json")
+def replace(api: Api, path: str, larger: Object) -> None:
     api.delete(path, propagationPolicy="Foreground")
     until(lambda: not api.exists(path), 60)
-    larger = job_set()
-    larger["spec"]["replicatedJobs"][0]["replicas"] = 3
     api.create(larger)
 
 
+def resize_job_set(api: Api, path: str) -> None:
+    """Its webhook refuses another number of replicas: it is deleted and made anew."""
+    with pytest.raises(ApiError, match="immutable"):
+        api.patch(path, [{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 3}], "json")
+    larger = job_set()
+    larger["spec"]["replicatedJobs"][0]["replicas"] = 3
+    replace(api, path, larger)
+
+
 def resize_train_job(api: Api, path: str) -> None:
-    api.patch(path, {"spec": {"suspend": True}})
-    api.patch(path, {"spec": {"trainer": {"numNodes": 6}}})
+    """Its controller can't change the JobSet that it has made (the same webhook): it is deleted and made anew, too."""
+    larger = train_job()
+    larger["spec"]["trainer"]["numNodes"] = 6
+    replace(api, path, larger)
 
 
 def resize_leader_worker_set(api: Api, path: str) -> None:
