@@ -9,9 +9,10 @@ common with the engine's readers. The examples are read and tried, never copied 
 
 from __future__ import annotations
 
+import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,6 +34,8 @@ from windlass.planner import plan_objects
 NOW = 1_800_000_000
 MEMORY_LABEL = "nvidia.com/gpu.memory"
 MAX_PODS = 400
+PLACEHOLDER = re.compile(r":\s+[\"']?(\$\{?\w|PLACEHOLDER)")
+"""A value that begins with a shell variable, or says that it is to be replaced."""
 ROOM = {"cpu": "4000", "memory": "40Ti", "ephemeral-storage": "40Ti", "pods": "500"}
 UNDERSTOOD, REFUSED, WRONGLY, MISREAD = "understood", "refused clearly", "refused wrongly", "misread"
 VERDICTS = (UNDERSTOOD, REFUSED, WRONGLY, MISREAD)
@@ -72,13 +75,38 @@ def judge(file: Path) -> Example | None:
         if manifest.kind not in (*TEMPLATE_KINDS, "DaemonSet")
         for at, view in enumerate(manifest.pods)
     ]
+    expected += [found for manifest in manifests for found in _of_nim(manifest)]
     kinds = [(manifest.api_version, manifest.kind) for manifest in manifests]
-    named = [kind for kind in kinds if makes_pods(*kind) or not_implemented(*kind)]
+    is_planned = bool(expected) and all(version.startswith("apps.nvidia.com/") for version, _ in kinds)
+    named = [kind for kind in kinds if (makes_pods(*kind) or not_implemented(*kind)) and not is_planned]
     if not expected and not named:
         return None
     if "invalid" in str(file):
         return None  # its project refuses it, too
-    return Example(file, *_verdict(file, manifests, expected, bool(named)))
+    verdict, why = _verdict(file, manifests, expected, bool(named))
+    if verdict == WRONGLY and PLACEHOLDER.search(file.read_text(errors="replace")):
+        return None  # a template: `envsubst` or its like has to fill in the values first
+    return Example(file, verdict, why)
+
+
+def _of_nim(manifest: Manifest) -> Iterator[Expected]:
+    """The NIM operator's kinds have no pod templates: their pods are counted from the fields of the services."""
+    spec = manifest.data.get("spec") or {}
+    if not manifest.api_version.startswith("apps.nvidia.com/"):
+        return
+    parts = [spec] if manifest.kind in ("NIMService", "NIMCache") else []
+    if manifest.kind == "NIMPipeline":
+        parts = [part["spec"] for part in spec["services"] if part.get("enabled", True)]
+    for part in parts:
+        container = {"name": "c", "image": "i", "resources": part.get("resources") or {}}
+        places = {name: part[name] for name in ("nodeSelector", "tolerations") if part.get(name)}
+        claims = [{"name": "c", "resourceClaimName": "c"}] if part.get("draResources") else []
+        template = {"spec": {**places, "containers": [container], **({"resourceClaims": claims} if claims else {})}}
+        size = part.get("multiNode", {}).get("parallelism", {}).get("pipeline", 1)
+        replicas = part.get("replicas", 1)
+        if (part.get("scale") or {}).get("enabled"):
+            replicas = part["scale"]["hpa"].get("minReplicas", 1)
+        yield Expected(PodView("spec", template, manifest.name, manifest.namespace), replicas * size)
 
 
 def _submitter(manifest: Manifest, template: int) -> int:
@@ -120,7 +148,8 @@ def _views(manifests: Sequence[Manifest]) -> list[PodView]:
 
 def _plan(file: Path, manifests: Sequence[Manifest], nodes: Iterable[Tree]) -> tuple[Plan, list[str]]:
     loaded = load_cluster(None, [file])
-    added = [decode_object(tree) for tree in (*nodes, *_queues(manifests), *_claims(manifests))]
+    made = (*nodes, *_queues(manifests), *_claims(manifests), *_priority_classes(manifests))
+    added = [decode_object(tree) for tree in made]
     # What the example has itself counts.
     plan, notes = plan_objects([*added, *loaded.objects], Settings(), NOW)
     return plan, [*loaded.notes, *notes]
@@ -139,13 +168,17 @@ def _nodes_for(pods: Expected, shape: int) -> list[Tree]:
     pod = pods.view.pod
     if pod is not None:
         try:
-            devices = {name: str(amount) for name, amount in pod_requests(pod).items() if is_extended_resource(name)}
+            devices = {name: str(amount) for name, amount in pod_requests(pod).items() if _is_device(name)}
         except InputError:
             devices = {}
         if any(name in pod.metadata.annotations for name in ("gpu-fraction", "gpu-memory")):
             devices = {"nvidia.com/gpu": pod.metadata.annotations.get("gpu-fraction-num-devices", "1")}
         labels |= _labels_of(pod, pods.view.template)
     return [_node(f"n-{shape}-{index}", devices, labels) for index in range(pods.count)]
+
+
+def _is_device(name: str) -> bool:
+    return is_extended_resource(name) or name.startswith("hugepages-")
 
 
 def _labels_of(pod: Any, template: Mapping[str, Any]) -> dict[str, str]:
@@ -265,7 +298,19 @@ def _claims(manifests: Sequence[Manifest]) -> list[Tree]:
                     claim["status"] = {"phase": "Bound"}
                     volume_spec = {"capacity": {"storage": "1Ti"}, "claimRef": {"name": name}}
                     made += [claim, _object("v1", "PersistentVolume", f"pv-{name}", volume_spec)]
-    return made
+    named = {(manifest.data.get("spec") or {}).get("storageClassName") or "any" for manifest in manifests}
+    later = {"provisioner": "example.com/any", "volumeBindingMode": "WaitForFirstConsumer"}
+    classes = [{**_object("storage.k8s.io/v1", "StorageClass", name, {}), **later} for name in sorted(named | {"any"})]
+    classes[0]["metadata"]["annotations"] = {"storageclass.kubernetes.io/is-default-class": "true"}
+    return [*made, *(tree for tree in classes if tree["metadata"]["name"])]
+
+
+def _priority_classes(manifests: Sequence[Manifest]) -> list[Tree]:
+    """The WorkloadPriorityClasses that labels name."""
+    label = "kueue.x-k8s.io/priority-class"
+    places = [place for manifest in manifests for place in (manifest.data, *(view.template for view in manifest.pods))]
+    named = {((place.get("metadata") or {}).get("labels") or {}).get(label) for place in places} - {None}
+    return [{**_object("kueue.x-k8s.io/v1beta1", "WorkloadPriorityClass", name, {}), "value": 1} for name in named]
 
 
 def _object(api: str, kind: str, name: str, spec: Tree) -> Tree:

@@ -17,6 +17,7 @@ from windlass.engine import EngineConfig
 from windlass.isolation import IsolatingEngine
 from windlass.model.annotation_checks import invalid_annotations
 from windlass.model.configuration import Settings
+from windlass.model.default_queue import with_default_queues
 from windlass.model.node import Node
 from windlass.model.plan import Plan
 from windlass.model.priority import resolve_priorities
@@ -47,7 +48,8 @@ def plan_snapshot(snapshot: Snapshot, config: EngineConfig, now: int) -> Plan:
 def snapshot_objects(objects: Sequence[object], settings: Settings, now: int) -> Snapshot:
     """The snapshot that a scheduler with these settings would make of the objects."""
     store = Store()
-    store.apply(Put(obj) for obj in resolve_priorities(visible_objects(objects, settings)))
+    visible = with_default_queues(visible_objects(objects, settings))
+    store.apply(Put(obj) for obj in resolve_priorities(visible))
     return store.snapshot(now)
 
 

@@ -223,3 +223,27 @@ async def test_one_that_saved_a_checkpoint_goes_on_from_there() -> None:
     cluster.end_pods()
     await cluster.step(5)
     assert is_admitted(cluster)
+
+
+@in_virtual_time
+async def test_a_waiting_time_that_kueue_began_ends_also_without_the_setting() -> None:
+    cluster = Cluster(job("train"), settings=Settings())
+    waiting = {
+        "type": "Requeued",
+        "status": "False",
+        "reason": "PodsReadyTimeout",
+        "message": "",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    stopped = cluster.workload()
+    stopped["status"] = {
+        "conditions": [waiting],
+        "requeueState": {"count": 2, "requeueAt": format_timestamp(int(time.time()) + 100)},
+    }
+    cluster.put(stopped)
+    await cluster.step(99)
+    assert not is_admitted(cluster)
+    await cluster.step(1)
+    await cluster.step()
+    assert is_admitted(cluster)
+    assert condition(cluster.workload(), "PodsReady") == {}, "nobody asked for it"

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
 
+import msgspec
 import pytest
 from tests.apply.objects import budget, pod
 from tests.kube.fake_api import FakeApi, refused
@@ -466,3 +467,44 @@ async def test_without_victims_nothing_is_sent() -> None:
     scene = Evicting()
     assert await scene.evict("team/urgent") == []
     assert not scene.client.sent
+
+
+# Budgets that yield
+
+
+def yielding(workload: str, *pods: str) -> Victim:
+    return msgspec.structs.replace(victim(workload, *pods, reason="InCohortReclamation"), overrides_budgets=True)
+
+
+@in_virtual_time
+async def test_where_its_budget_yields_a_victim_is_deleted() -> None:
+    scene = Evicting(budget("keeps", {"app": "g0"}))
+    await scene.evict("team/owner", yielding("team/gang", "g0", "g1"))
+    assert scene.is_leaving("g0")
+    assert scene.is_leaving("g1")
+    assert scene.refused == []
+    deleted = [(request.path, request.body) for request in scene.client.sent if request.method == "DELETE"]
+    assert deleted == [("/api/v1/namespaces/team/pods/g0", {"preconditions": {"uid": "uid-g0"}})], "g1 was evicted"
+
+
+@in_virtual_time
+async def test_what_no_budget_refuses_is_refused_all_the_same() -> None:
+    scene = Evicting()
+    scene.client.fail("POST pods/g1/eviction", refused(403, "denied by a webhook"))
+    assert await scene.evict("team/owner", yielding("team/gang", "g0", "g1")) == []
+    scene.client.fail("POST pods/o0/eviction", refused(429, "too many requests"))
+    assert await scene.evict("team/owner", yielding("team/other", "o0")) == []
+    assert [message for _, _, message in scene.refused] == ["denied by a webhook", "too many requests"]
+
+
+@in_virtual_time
+async def test_budgets_of_victims_that_are_stopped_yield_too() -> None:
+    scene = Evicting(budget("keeps", {"app": "g0"}))
+    stopped: list[str] = []
+
+    async def stop() -> None:
+        stopped.append("gang")
+
+    await scene.evict("team/owner", msgspec.structs.replace(yielding("team/gang", "g0"), stop=stop))
+    assert stopped == ["gang"]
+    assert not [request for request in scene.client.sent if request.method == "DELETE"], "its controller does that"

@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 import yaml
 
+from windlass.cli import plan_defrag
 from windlass.cli.defrag_document import defrag_document, summary
 from windlass.cli.errors import run_command
 from windlass.cli.plan_defrag import defrag
+from windlass.dump.cluster_loader import LoadedCluster, load_cluster
 from windlass.model.decision import DeviceGrant
 from windlass.model.defrag import DefragPlan, Move, NoMovesFound, Start
 
@@ -91,6 +93,21 @@ def test_the_move_that_lets_it_start(shell: Shell, dump: Path, arguments: tuple[
     assert document["bound"] == {"gpuSeconds": 60.0, "pods": 1, "gap": 0.0, "proven": True}
     assert [start["workload"] for start in document["brings"]["starts"]] == ["team/wide"]
     assert document["brings"]["gpus"] == 8
+
+
+def test_without_a_dump_it_is_the_live_cluster(shell: Shell, dump: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[object, ...]] = []
+
+    def live(*where: object) -> LoadedCluster:
+        asked.append(where)
+        return load_cluster(dump, ())
+
+    monkeypatch.setattr(plan_defrag, "load_live_cluster", live)
+    assert shell("--context", "prod", "-o", "json") == 0
+    assert asked == [("", "prod", (), "default")]
+    assert [move["pod"] for move in json.loads(shell.out)["moves"]] == ["team/a"]
+    assert shell("--context", "prod", "--from", dump) == 2
+    assert "leave --kubeconfig and --context out" in shell.err
 
 
 def test_the_table(shell: Shell, dump: Path) -> None:

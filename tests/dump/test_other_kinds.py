@@ -48,7 +48,7 @@ def placed(plan: Plan) -> dict[str, int]:
 @pytest.mark.parametrize(
     ("api", "kind"),
     [
-        ("apps.nvidia.com/v1alpha1", "NIMService"),
+        ("apps.nvidia.com/v1alpha1", "NemoCustomizer"),
         ("argoproj.io/v1alpha1", "Workflow"),
         ("production-stack.vllm.ai/v1alpha1", "VLLMRuntime"),
         ("example.com/v1", "Trainer"),

@@ -93,9 +93,14 @@ def test_plan_of_the_live_cluster(cluster: Up) -> None:
     assert [decision["decision"] for decision in held] == ["hold"], done["decisions"]
 
 
-def windlass_plan(kubeconfig: Path) -> dict[str, Any]:
+def test_defragmentation_of_the_live_cluster(cluster: Up) -> None:
+    done = windlass_plan(cluster.kubeconfig, "defrag")
+    assert (done["kind"], done["moves"]) == ("DefragPlan", []), "nothing waits that moves would let in"
+
+
+def windlass_plan(kubeconfig: Path, what: str = "schedule") -> dict[str, Any]:
     program = str(Path(sys.executable).with_name("windlass"))
-    command = [program, "plan", "schedule", f"--kubeconfig={kubeconfig}", "-o", "json"]
+    command = [program, "plan", what, f"--kubeconfig={kubeconfig}", "-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)

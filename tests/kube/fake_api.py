@@ -166,6 +166,11 @@ class FakeApi:
             raise refused(404, f"{plural} {key!r} not found", "NotFound")
         if method == "GET":
             return known
+        if method == "DELETE":
+            _check_preconditions(known, body.get("preconditions") or {})
+            leaving = copy.deepcopy(known)
+            leaving["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+            return self.store(plural, leaving)
         _check_preconditions(known, body.get("metadata") or {})
         if method == "PUT":
             return self.store(plural, body)
@@ -202,7 +207,8 @@ class FakeApi:
             raise refused(500, "This pod has more than one PodDisruptionBudget, which is not supported.")
         allowed = [budget.get("status", {}).get("disruptionsAllowed", 0) for budget in budgets]
         if allowed == [0]:
-            raise refused(429, "Cannot evict pod as it would violate the pod's disruption budget.")
+            message = "Cannot evict pod as it would violate the pod's disruption budget."
+            raise refused(429, message, cause="DisruptionBudget")
         if "dryRun" not in query:
             for budget in budgets:
                 self.store("poddisruptionbudgets", {**budget, "status": {"disruptionsAllowed": allowed[0] - 1}})
@@ -243,8 +249,11 @@ class FakeApi:
         return {"resources": [{"name": plural, "kind": ""} for plural in plurals]}
 
 
-def refused(code: int, message: str, reason: str = "") -> ApiError:
-    return api_error(code, msgspec.json.encode({"message": message, "reason": reason, "code": code}))
+def refused(code: int, message: str, reason: str = "", cause: str = "") -> ApiError:
+    status: Unstructured = {"message": message, "reason": reason, "code": code}
+    if cause:
+        status["details"] = {"causes": [{"reason": cause}]}
+    return api_error(code, msgspec.json.encode(status))
 
 
 def _check_preconditions(known: Unstructured, wanted: Unstructured) -> None:

@@ -259,6 +259,28 @@ def eviction(api: Api) -> Effect:
     return lambda: [one for one in pods(api, "victim").values() if "deletionTimestamp" in one["metadata"]]
 
 
+def deletion(api: Api) -> Effect:
+    """A budget of the borrower's own does not keep lent quota from its owner."""
+    lender, borrower = (_queue_of_one(name, quota) for name, quota in (("lender", 1), ("borrower", 0)))
+    keeps = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "keeps"}}
+    keeps["spec"] = {"minAvailable": 1, "selector": {"matchLabels": {QUEUE: "borrower"}}}
+    (kept,) = api.create(*lender, *borrower, keeps, pod("borrowed", 1, labels={QUEUE: "borrower"}))[-1:]
+    until(lambda: bound(api, "borrowed"), 60, "it runs on what another queue lends")
+    path = api.path_of(keeps)
+    until(lambda: (api.get(path).get("status") or {}).get("currentHealthy") == 1, 60, "the budget counts it")
+    api.create(pod("owner", 1, labels={QUEUE: "lender"}))
+    return lambda: (
+        "deletionTimestamp" in pods(api).get("borrowed", kept | {"metadata": {"deletionTimestamp": ""}})["metadata"]
+    )
+
+
+def _queue_of_one(name: str, quota: int) -> list[Object]:
+    _, cluster_queue, local_queue = queues(quota, cpu="10", memory="10Gi")
+    cluster_queue["metadata"]["name"] = local_queue["metadata"]["name"] = local_queue["spec"]["clusterQueue"] = name
+    cluster_queue["spec"] |= {"cohort": "lent", "preemption": {"reclaimWithinCohort": "Any"}}
+    return [cluster_queue, local_queue]
+
+
 def noted(kind: str, group: str) -> Scene:
     """Something that only its pods run by has to go, and remembers it."""
 
@@ -304,6 +326,7 @@ SCENES: dict[Right, Scene] = {
     ("", "pods/binding", "create"): binding,
     ("", "pods/status", "patch"): status,
     ("", "pods/eviction", "create"): eviction,
+    ("", "pods", "delete"): deletion,
     ("", "persistentvolumeclaims", "patch"): claim,
     ("", "persistentvolumes", "patch"): local_volume,
     ("batch", "jobs/status", "patch"): restored,

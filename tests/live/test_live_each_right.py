@@ -174,6 +174,8 @@ def sample(kind: Kind, version: str, name: str) -> Object:
         made["metadata"]["namespace"] = "default"
     if kind.kind == "StorageClass":
         made["provisioner"] = "example.com/none"
+    elif kind.kind == "RuntimeClass":
+        made["handler"] = "none"
     elif kind.kind in ("PriorityClass", "WorkloadPriorityClass"):
         made["value"] = 1
     elif kind.kind == "PodGroup" and kind.group == "scheduling.k8s.io":

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from tests.live.bind_policy import refuse_binds
 from tests.live.owner_kinds import crds_of_others
 from tests.live.replica import replica
@@ -12,7 +13,7 @@ from tests.live.right_scenes import changed_job, local_volume
 from tests.live.rights import USER, Roles, asked
 from tests.live.scenes import GPU, bound, condition, pod, pods
 from tests.live.test_live_queues import install_crds, job, queues
-from tests.real_cluster.api import Api, Object, until
+from tests.real_cluster.api import Api, ApiError, Object, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.fake_kubelet import FakeKubelet, node
 
@@ -57,9 +58,11 @@ def test_the_role_gives_exactly_what_is_asked_for(control_plane: ControlPlane, t
     assert not refused
     used = {right for right, _ in seen}
     assert used <= rights
-    # What is written to other kinds has scenes of its own (`right_scenes`), and so has Kubernetes' own PodGroup.
-    others = {(group, plural) for group, plural, _ in rights - used}
-    assert {verb for _, _, verb in rights - used} == {"patch", "list", "watch"}
+    # What is written to other kinds has scenes of its own (`right_scenes`), and so has Kubernetes' own PodGroup, and
+    # the victim whose budget yields.
+    unused = rights - used - {("", "pods", "delete")}
+    others = {(group, plural) for group, plural, _ in unused}
+    assert {verb for _, _, verb in unused} == {"patch", "list", "watch"}
     assert all(group and "." in group for group, _ in others - {("batch", "jobs/status")})
 
 
@@ -73,6 +76,11 @@ def play(api: Api, lines: Any) -> None:
     }
     metadata = {"name": "launch"}
     api.create({"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": metadata, "spec": reservation})
+    backwards = {**reservation, "until": "2099-01-01T07:00:00Z"}
+    with pytest.raises(ApiError, match="until must be after from"):
+        api.create(
+            {"apiVersion": "windlass.dev/v1", "kind": "Reservation", "metadata": {"name": "b"}, "spec": backwards}
+        )
     placed = "/apis/windlass.dev/v1/reservations/launch"
     until(lambda: (api.get(placed).get("status") or {}).get("nodes"), 30, lines())
     api.create(job("low", 1, 8))

@@ -154,7 +154,7 @@ def test_a_backfill_that_means_nothing_is_refused(backfill: BackfillSettings, pa
 
 
 def test_budgets_yield_to_what_is_named_and_to_nothing_else() -> None:
-    assert scheduler_settings(SchedulerConfiguration()).budgets_yield_to == ()
+    assert scheduler_settings(SchedulerConfiguration()).budgets_yield_to == ("reclaim", "fairShare")
     made = scheduler_settings(SchedulerConfiguration(budgets_yield_to=("reclaim", "priority")))
     assert made.budgets_yield_to == ("reclaim", "priority")
     with pytest.raises(InputError) as error:

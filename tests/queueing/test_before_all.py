@@ -12,9 +12,13 @@ GANG_FIRST = [(-5, 1_700_000_000)]
 """A gang of priority 5 that waits since 2023."""
 
 
-def before(*pods: object) -> set[str]:
+MIXED = [(-5, 1_700_000_000), (0, -1)]
+"""And queued work that goes down to priority 0."""
+
+
+def before(*pods: object, waiting: list[tuple[int, int]] = GANG_FIRST) -> set[str]:
     snapshot = Desk(node("n"), *pods).store.snapshot()
-    mask = sorts_before_all(snapshot, GANG_FIRST)
+    mask = sorts_before_all(snapshot, waiting)
     return {snapshot.pods.objects[row].metadata.name for row in snapshot.pods.pending().tolist() if mask[row]}
 
 
@@ -27,11 +31,17 @@ def test_pods_of_higher_priority_come_before_gangs():
     assert before(pod("urgent", priority=6, created=LATE), pod("same", priority=5, created=EARLY)) == {"urgent"}
 
 
-def test_a_nominated_pod_comes_before_gangs_whatever_its_priority():
-    assert before(nominated("for-it", priority=1), pod("other", priority=1)) == {"for-it"}
+def test_a_nominated_pod_comes_before_what_could_take_its_room_again():
+    assert before(nominated("for-it", priority=1), pod("other", priority=1), waiting=MIXED) == {"for-it"}
+    assert before(nominated("for-it", priority=5, created=LATE)) == {"for-it"}, "before its equals"
+
+
+def test_a_nominated_pod_does_not_come_before_what_ranks_above_it():
+    """As in Kubernetes, where a nomination holds a node only against pods of the same priority and below."""
+    assert before(nominated("for-it", priority=1), pod("other", priority=1)) == set()
 
 
 def test_and_with_it_what_is_more_urgent_than_it_is():
     """Otherwise the nominated pod would take the room before a pod that ranks above it."""
     pods = [nominated("for-it", priority=1), pod("above", priority=2), pod("equal", priority=1), pod("below")]
-    assert before(*pods) == {"for-it", "above"}
+    assert before(*pods, waiting=MIXED) == {"for-it", "above"}

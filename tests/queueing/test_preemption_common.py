@@ -464,21 +464,23 @@ def test_which_evictions_break_a_budget() -> None:
 def test_budgets_yield_in_a_second_search_and_only_where_they_may() -> None:
     scene = Scene("a")
     found = scene.targets("a", off=False)
-    budgets, yields = tracker(1, "a"), QueueConfig(budgets_yield_to=("reclaim",))
+    full, free, yields = tracker(0, "a"), tracker(1, "a"), QueueConfig(budgets_yield_to=("reclaim",))
     for config, disruptions, searches in (
-        (yields, budgets, [False, True]),
+        (yields, full, [False, True]),
+        (yields, free, [False]),
         (yields, None, [False]),
-        (QueueConfig(), budgets, [False]),
+        (QueueConfig(), full, [False]),
     ):
         request = scene.request(context=PreemptionContext(config, NOW, disruptions=disruptions))
         asked: list[bool] = []
 
         def find(request: PreemptionRequest = request, asked: list[bool] = asked) -> list[Target]:
             asked.append(request.overrides_budgets)
+            request.breaks_budget(candidate(scene.node, "a", pods=1), IN_COHORT_RECLAMATION, [])
             return found if request.overrides_budgets else []
 
         assert find_within_budgets(request, find) == (found if len(searches) == 2 else [])
         assert asked == searches
-    once = scene.request(context=PreemptionContext(yields, NOW, disruptions=budgets))
+    once = scene.request(context=PreemptionContext(yields, NOW, disruptions=full))
     assert find_within_budgets(once, lambda: found) == found
     assert not once.overrides_budgets

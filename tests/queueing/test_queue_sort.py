@@ -116,7 +116,7 @@ def test_a_pod_comes_before_all_gangs_if_it_is_more_urgent_or_older():
 
 def test_of_several_nominated_pods_the_least_urgent_counts():
     pods = [nominated("a", priority=3), nominated("b", priority=1), pod("c", priority=2), pod("d", priority=1)]
-    assert before([(-9, 1)], *pods) == {"a", "b", "c"}
+    assert before([(-9, 1), (-1, 1)], *pods) == {"a", "b", "c"}
 
 
 def single(name, priority, created, **more):

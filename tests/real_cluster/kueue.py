@@ -7,15 +7,13 @@ its own kinds and of Jobs, at an address instead of a Service. Needs root: it re
 
 from __future__ import annotations
 
-import base64
 import shutil
 from pathlib import Path
 
-import urllib3
 import yaml
-from tests.real_cluster.api import Api, Object, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.service import Service, free_ports
+from tests.real_cluster.with_webhooks import create_webhooks, install_kinds, is_healthy
 
 NAMESPACE = "kueue-system"
 HOOKED = {"clusterqueues", "cohorts", "jobs", "resourceflavors", "workloads"}
@@ -24,37 +22,14 @@ HOOKED = {"clusterqueues", "cohorts", "jobs", "resourceflavors", "workloads"}
 
 def install_kueue(plane: ControlPlane) -> None:
     """Its CRDs, as they come with its source, and its namespace."""
-    folder = plane.binaries.source("kueue") / "config" / "components" / "crd" / "bases"
-    wanted = [yaml.safe_load(file.read_text()) for file in sorted(folder.glob("*.yaml"))]
-    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}, *wanted)
-    for crd in wanted:
-        until(lambda crd=crd: _is_served(plane.api, crd), 60, crd["metadata"]["name"])
-
-
-def _is_served(api: Api, crd: Object) -> bool:
-    """Also in discovery, which lags behind: Kueue ends where it does not find its kinds there."""
-    group, plural = crd["spec"]["group"], crd["spec"]["names"]["plural"]
-    served = {version["name"] for version in crd["spec"]["versions"] if version["served"]}
-    if not all(api.exists(f"/apis/{group}/{version}/{plural}") for version in served):
-        return False
-    groups = {found["name"]: found["versions"] for found in api.get("/apis")["groups"]}
-    if not served <= {found["version"] for found in groups.get(group, ())}:
-        return False
-    listed = [api.get(f"/apis/{group}/{version}")["resources"] for version in served]
-    return all(any(resource["name"] == plural for resource in resources) for resources in listed)
+    plane.api.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
+    install_kinds(plane.api, plane.binaries.source("kueue") / "config" / "components" / "crd" / "bases")
 
 
 def register_webhooks(plane: ControlPlane, port: int) -> None:
-    """As they come with its source, at the controller's own port; from now on nothing of theirs is made without it."""
+    """As they come with its source; from now on nothing of theirs is made without it."""
     file = plane.binaries.source("kueue") / "config" / "components" / "webhook" / "manifests.yaml"
-    trusted = base64.b64encode(plane.authority.certificate.read_bytes()).decode()
-    for made in yaml.safe_load_all(file.read_text()):
-        made["metadata"]["name"] = f"kueue-{made['metadata']['name']}"
-        made["webhooks"] = [hook for hook in made["webhooks"] if hook["rules"][0]["resources"][0] in HOOKED]
-        for hook in made["webhooks"]:
-            path = hook["clientConfig"]["service"]["path"]
-            hook["clientConfig"] = {"url": f"https://127.0.0.1:{port}{path}", "caBundle": trusted}
-        plane.api.create(made)
+    create_webhooks(plane, "kueue", file, port, HOOKED)
 
 
 def kueue_controller(plane: ControlPlane, folder: Path, hooks: int) -> Service:
@@ -87,13 +62,5 @@ def kueue_controller(plane: ControlPlane, folder: Path, hooks: int) -> Service:
     place = "/etc/kueue/metrics/certs"
     private = f"mount -t tmpfs tmpfs /etc && mkdir -p {place} && cp {certificates}/* {place} && {program}"
     command = ["unshare", "--mount", "sh", "-c", private]
-    pool = urllib3.PoolManager(maxsize=1, retries=False)
-
-    def healthy() -> bool:
-        try:
-            return pool.request("GET", f"http://127.0.0.1:{health}/readyz", timeout=2).status == 200
-        except urllib3.exceptions.HTTPError:
-            return False
-
     environment = {"KUBECONFIG": str(plane.kubeconfig)}
-    return Service("kueue", command, folder / "kueue.log", healthy, environment, grace=3)
+    return Service("kueue", command, folder / "kueue.log", lambda: is_healthy(health), environment, grace=3)

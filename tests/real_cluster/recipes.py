@@ -97,6 +97,9 @@ RECIPES = {
         ),
         Recipe("helm", "helm", "helm.sh/helm/v3/cmd/helm", 120),
         Recipe("kueue", "kueue", "sigs.k8s.io/kueue/cmd/kueue", 340),
+        Recipe("jobset", "jobset", "sigs.k8s.io/jobset", 60),
+        Recipe("lws", "lws", "sigs.k8s.io/lws/cmd", 5),
+        Recipe("trainer", "trainer", "github.com/kubeflow/trainer/v2/cmd/trainer-controller-manager", 10),
         Recipe("ctr", "containerd", "github.com/containerd/containerd/v2/cmd/ctr", 15),
     )
 }
@@ -110,12 +113,17 @@ _PINS = {
     "containerd": "github.com/containerd/containerd/v2",
     "helm": "helm.sh/helm/v3",
     "kueue": "sigs.k8s.io/kueue",
+    "jobset": "sigs.k8s.io/jobset",
+    "lws": "sigs.k8s.io/lws",
+    "trainer": "github.com/kubeflow/trainer/v2",
 }
+_SHARED = {"jobset": "controllers", "lws": "controllers", "trainer": "controllers"}
+"""Modules of one folder: they share their dependencies, and so most of the time that building them takes."""
 
 
 def module(name: str, kubernetes: str = "") -> Module:
     """The module of that name; `kubernetes` chooses an older minor ("1.34") of the Kubernetes one."""
-    folder = f"{name}-{kubernetes}" if name == KUBERNETES and kubernetes else name
+    folder = f"{name}-{kubernetes}" if name == KUBERNETES and kubernetes else _SHARED.get(name, name)
     if not (MODULES / folder / "go.mod").is_file():
         known = ", ".join(sorted(path.parent.name for path in MODULES.glob("*/go.mod")))
         raise LookupError(f"no module {folder} is pinned in {MODULES}; there are {known}")

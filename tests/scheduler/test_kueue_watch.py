@@ -114,7 +114,7 @@ async def watching(scene: Scene) -> AsyncIterator[asyncio.Event]:
 
 
 @in_virtual_time
-async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live(
+async def test_the_cache_learns_within_seconds_that_kueue_has_come_and_later_that_it_is_gone(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     caplog.set_level("INFO")
@@ -125,7 +125,7 @@ async def test_the_cache_learns_every_fifteen_seconds_whether_kueue_is_live(
         assert not scene.cache.responsibility.kueue_is_live
         assert not scene.cache.changed.is_set(), "nothing has changed"
         add_webhooks(scene.api)
-        await asyncio.sleep(14.9)
+        await asyncio.sleep(4.9)
         assert not scene.cache.responsibility.kueue_is_live
         await asyncio.sleep(0.2)
         assert scene.cache.responsibility.kueue_is_live
@@ -171,7 +171,7 @@ async def test_after_an_answer_failures_begin_with_short_pauses_again() -> None:
         await asyncio.wait_for(detected.wait(), 600)
         scene.client.fail(LEASE, refused(500, "etcd"), times=1)
         asked = len(scene.client.times(LEASE))
-        await asyncio.sleep(15.6)
+        await asyncio.sleep(5.6)
         assert len(scene.client.times(LEASE)) == asked + 2, "half a second at most after the failure"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from windlass.kube.request_budget import RequestRate
 from windlass.model.configuration import Settings
 from windlass.scheduler.audit_log import AuditLogOptions
 from windlass.scheduler.options import SchedulerOptions
@@ -19,6 +20,7 @@ def test_a_scheduler_without_options_leads_writes_and_compiles() -> None:
         "lease_name": "windlass-scheduler",
         "lease_seconds": 15.0,
         "identity": "",
+        "api_rate": RequestRate(),
         "listen": None,
         "take_over": frozenset(),
         "audit": AuditLogOptions(),

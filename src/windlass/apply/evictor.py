@@ -3,12 +3,14 @@
 `apply.executor` hands over the victims of one preemptor; a workload that is stopped on its own account, such as for
 its duration, is its own preemptor. If a PodDisruptionBudget refuses one eviction in the dry run, no victim is evicted,
 and the next decision respects the refusal. A refusal after the dry run is retried until it succeeds: a gang that has
-lost some of its pods is useless.
+lost some of its pods is useless. Budgets that yield to this preemption by the configuration refuse nothing; the plan
+breaks them only where nothing else helps.
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
@@ -21,7 +23,7 @@ from windlass.kube.backoff import Backoff
 from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable, TooManyRequests
 from windlass.kube.events import Event, EventRecorder, EventRegarding
-from windlass.kube.write_requests import evict_pod
+from windlass.kube.write_requests import delete_pod, evict_pod
 from windlass.queueing.outcome import (
     IN_CLUSTER_QUEUE,
     IN_COHORT_FAIR_SHARING,
@@ -40,6 +42,7 @@ STOP_COOLDOWN_SECONDS = 10.0
 AsyncAction = Callable[[], Awaitable[None]]
 OnRefused = Callable[[str, str, str], None]
 """Called with preemptor, pod and the server's message when an eviction is refused."""
+BUDGET_CAUSE = "DisruptionBudget"
 MULTIPLE_BUDGETS_MESSAGE = "more than one PodDisruptionBudget"
 """Part of the server's message when it can't evict at all; it answers with code 500."""
 
@@ -63,6 +66,8 @@ class Victim(msgspec.Struct, frozen=True):
     """Stops the workload instead of evicting its pods: a queued Job is suspended."""
     record_eviction: AsyncAction | None = None
     """Counts the eviction on the owner, before the pods are evicted."""
+    overrides_budgets: bool = False
+    """PodDisruptionBudgets yield to it."""
     detail: str = ""
     """What its owner should know beyond the reason."""
     on_result: Callable[[str], None] = lambda result: None
@@ -137,13 +142,15 @@ class Evictor:
 
     async def _dry_run(self, victims: Sequence[Victim]) -> dict[str, str]:
         """Pods whose eviction the server refuses → its message."""
-        pods = [pod for victim in victims for pod in victim.pods]
-        requests = (self._client.send(evict_pod(key, uid, is_dry_run=True)) for key, uid in pods)
+        pods = [(key, uid, victim.overrides_budgets) for victim in victims for key, uid in victim.pods]
+        requests = (self._client.send(evict_pod(key, uid, is_dry_run=True)) for key, uid, _ in pods)
         answers = await asyncio.gather(*requests, return_exceptions=True)
         refusals: dict[str, str] = {}
-        for (key, _), answer in zip(pods, answers, strict=True):
+        for (key, _, overrides_budgets), answer in zip(pods, answers, strict=True):
             if isinstance(answer, NotFound | Conflict):
                 continue  # deleted already, or replaced by another pod of the name
+            if overrides_budgets and isinstance(answer, ApiError) and _is_of_budget(answer):
+                continue
             if isinstance(answer, ApiError) and _is_refusal(answer):
                 refusals[key] = answer.status.message or str(answer)
             elif isinstance(answer, BaseException):
@@ -156,7 +163,7 @@ class Evictor:
                 await victim.stop()
             else:
                 await self._record_eviction(victim)
-                await asyncio.gather(*(self._evict(key, uid) for key, uid in victim.pods))
+                await asyncio.gather(*(self._evict(key, uid, victim.overrides_budgets) for key, uid in victim.pods))
         except BaseException as error:
             victim.on_result(str(error) or type(error).__name__)
             raise
@@ -186,7 +193,7 @@ class Evictor:
         except ApiError as error:  # the eviction matters more than the count
             log.warning("can't record the eviction of %s: %s", victim.workload, error)
 
-    async def _evict(self, key: str, uid: str) -> None:
+    async def _evict(self, key: str, uid: str, overrides_budgets: bool) -> None:
         backoff = Backoff(first=1.0, most=10.0)
         while True:  # until the lease is lost: `send` raises then
             try:
@@ -194,13 +201,29 @@ class Evictor:
                 return
             except (NotFound, Conflict):
                 return
-            except (TooManyRequests, ServerUnavailable) as error:
+            except ApiError as error:
+                if overrides_budgets and _is_of_budget(error):
+                    with contextlib.suppress(NotFound, Conflict):
+                        await self._client.send(delete_pod(key, uid), self._may_write)
+                    return
+                if not isinstance(error, TooManyRequests):
+                    raise
                 log.warning("eviction of pod %s: %s; trying again", key, error)
-                await asyncio.sleep(backoff.next(getattr(error, "retry_after", 0.0)))
+                await asyncio.sleep(backoff.next(error.retry_after))
+            except ServerUnavailable as error:
+                log.warning("eviction of pod %s: %s; trying again", key, error)
+                await asyncio.sleep(backoff.next())
 
 
 def _attempt_key(preemptor: str, victims: Sequence[Victim]) -> tuple[str, ...]:
     return preemptor, *sorted(victim.workload for victim in victims)
+
+
+def _is_of_budget(error: ApiError) -> bool:
+    """Whether it is a PodDisruptionBudget that refuses; the server's other 429 say that it has too much to do."""
+    details = error.status.details
+    causes = details.causes if details is not None else ()
+    return any(cause.reason == BUDGET_CAUSE for cause in causes) or MULTIPLE_BUDGETS_MESSAGE in error.status.message
 
 
 def _is_refusal(error: ApiError) -> bool:

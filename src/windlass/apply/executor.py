@@ -49,6 +49,7 @@ from windlass.model.refusal import BIND, EVICTION, Refusal
 from windlass.model.times import parse_timestamp
 from windlass.model.workload import Workload
 from windlass.placement.filters.volume_binding import volumes_to_bind
+from windlass.queueing.outcome import BUDGET_OVERRIDE_BY_REASON
 
 log = logging.getLogger(__name__)
 
@@ -290,7 +291,8 @@ class PlanExecutor:
         def on_result(result: str) -> None:
             self._auditor.write(msgspec.structs.replace(record, result=result))
 
-        return Victim(evict.workload, to_evict, evict.reason, stop, count, evict.message, on_result)
+        yields = BUDGET_OVERRIDE_BY_REASON.get(evict.reason, "") in self._cache.settings.budgets_yield_to
+        return Victim(evict.workload, to_evict, evict.reason, stop, count, yields, evict.message, on_result)
 
     def nominate(self, workloads: frozenset[str], nominated: Mapping[str, str]) -> None:
         """Decisions see nominations at once; the reporter writes them to the pods."""

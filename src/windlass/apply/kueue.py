@@ -244,6 +244,17 @@ def _requeue_state(wire: WorkloadObject, settings: Settings, now: int) -> Unstru
     return {"count": count, "requeueAt": format_timestamp(now + wait)}
 
 
+def waits_to_be_requeued(wire: WorkloadObject) -> bool:
+    """Whether it waits for a time: its requeueAt, or, as in Kueue, none at all after these two reasons."""
+    reasons = (PODS_READY_TIMEOUT, "AdmissionCheck")
+    return any(
+        condition.type == "Requeued"
+        and condition.status == "False"
+        and (wire.status.requeue_state is not None or condition.reason in reasons)
+        for condition in wire.status.conditions
+    )
+
+
 def backoff_finished_status(wire: WorkloadObject, now: int) -> Unstructured:
     change = _condition("Requeued", "True", "BackoffFinished", "The workload backoff was finished", now)
     known = wire.status.requeue_state

@@ -25,10 +25,12 @@ class ReadinessReporter:
         self._cache, self._writer = cache, writer
 
     def report(self, snapshot: Snapshot) -> None:
-        """Does nothing unless the configuration says how soon pods have to be ready."""
-        if self._cache.settings.ready_seconds is None:
-            return
+        """PodsReady only where the configuration says how soon pods have to be ready. The end of a waiting time always:
+        Kueue, or a replica with another configuration, may have begun it."""
+        only_backoff = self._cache.settings.ready_seconds is None
         for workload in snapshot.workloads:
+            if only_backoff and workload.hold_code != "REQUEUE_BACKOFF":
+                continue
             with self._writer.guard.step(f"the readiness of {workload.key}"):
                 self._report(workload)
 
@@ -50,10 +52,8 @@ class ReadinessReporter:
             was_ready = known.condition("PodsReady") is not None
             return kueue.pods_ready_status(known, self._are_ready(workload, was_ready), now)
         state = known.status.requeue_state
-        is_waiting = any(
-            condition.type == "Requeued" and condition.status == "False" for condition in known.status.conditions
-        )
-        if state is None or not is_waiting or not known.spec.active or now < parse_timestamp(state.requeue_at):
+        requeue_at = parse_timestamp(state.requeue_at) if state is not None else 0
+        if not kueue.waits_to_be_requeued(known) or not known.spec.active or now < requeue_at:
             return None
         return kueue.backoff_finished_status(known, now)
 

@@ -346,4 +346,5 @@ def _reservation() -> dict[str, Schema]:
         topology=string(max_length=316),
         tolerations=array(preserve_unknown_fields(), 64),
     )
+    spec["x-kubernetes-validations"] = [{"rule": "self.until > self.from", "message": "until must be after from"}]
     return {"spec": spec, "status": object_schema(nodes=map_of(integer(0)))}

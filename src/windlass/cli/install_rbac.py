@@ -18,7 +18,8 @@ Rule = dict[str, Any]
 READS = ("list", "watch")
 
 WRITES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
-    ("", "pods", ("patch",)),  # lifting gates of admitted pods; asks
+    # Lifting gates of admitted pods, asks; victims whose budget yields to the owner of the quota that they borrow.
+    ("", "pods", ("patch", "delete")),
     ("", "pods/binding", ("create",)),
     ("", "pods/status", ("patch",)),
     ("", "pods/eviction", ("create",)),

@@ -1,6 +1,7 @@
 """`windlass plan defrag`: which running pods to move so that something that waits, or a stated shape, can start.
 
-Loads files through `dump`, asks `windlass.defrag`, prints through `defrag_document`. Nothing is executed.
+Loads a dump or the live cluster through `dump`, asks `windlass.defrag`, prints through `defrag_document`. Nothing is
+executed.
 """
 
 from __future__ import annotations
@@ -16,11 +17,13 @@ from windlass.cli.defrag_document import defrag_document, defrag_table, summary
 from windlass.cli.extras import require_extra
 from windlass.cli.output import output_option, print_document, print_note, print_table
 from windlass.cli.parameters import default_option
-from windlass.cli.plan_schedule import EXISTING, decision_time, scheduler_names
+from windlass.cli.plan_schedule import EXISTING, decision_time, load_live_cluster, scheduler_names
+from windlass.cli.scheduler import kubeconfig_options
 from windlass.dump.cluster_loader import load_cluster
 
 EXAMPLES = """\b
 Examples:
+  windlass plan defrag
   windlass plan defrag --from dump.yaml
   windlass plan defrag --from dump.yaml --for team-a/train --max-moves 4
   windlass plan defrag --from dump.yaml -f job.yaml --exact -o json
@@ -41,10 +44,13 @@ class Options:
     namespace: str
     keep_going: bool
     output: str
+    kubeconfig: str = ""
+    context: str = ""
 
 
 @click.command("defrag", epilog=EXAMPLES)
-@click.option("--from", "from_", type=EXISTING, required=True, help="The cluster: a dump, as a file or a folder.")
+@kubeconfig_options
+@click.option("--from", "from_", type=EXISTING, help="A dump, as a file or a folder, instead of the live cluster.")
 @click.option("--for", "for_", default="", metavar="NS/NAME", help="The waiting workload to make room for.")
 @click.option("-f", "--filename", type=EXISTING, help="A manifest to make room for, as if it were just submitted.")
 @click.option("--max-moves", type=click.IntRange(0, 10_000), help="The most moves. [default: the configuration's, 16]")
@@ -70,7 +76,12 @@ def run_defrag(options: Options) -> None:
     if options.exact:
         require_extra("exact", "--exact")
     manifests = (options.filename,) if options.filename is not None else ()
-    loaded = load_cluster(options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going)
+    if options.from_ is None:
+        loaded = load_live_cluster(options.kubeconfig, options.context, manifests, options.namespace)
+    elif options.kubeconfig or options.context:
+        raise click.UsageError("--from is a dump instead of the live cluster: leave --kubeconfig and --context out")
+    else:
+        loaded = load_cluster(options.from_, manifests, namespace=options.namespace, keep_going=options.keep_going)
     configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     settings = configuration.settings
     now = decision_time(options.now, loaded)

@@ -15,6 +15,7 @@ from typing import Any
 import click
 
 from windlass.cli.parameters import default_option
+from windlass.kube.request_budget import RequestRate
 from windlass.model.digits import is_digits
 
 REPLICA_FIELDS = ("lease_namespace", "lease_name", "lease_seconds", "listen")
@@ -33,13 +34,25 @@ class Address(click.ParamType[tuple[str, int]]):
         return host.strip("[]") or "0.0.0.0", int(port)
 
 
-def replica_options(lease_name: str, served: str) -> Callable[[Any], Any]:
-    """`served`: the paths of the status server, for the help."""
+def replica_options(lease_name: str, served: str, api_qps: float) -> Callable[[Any], Any]:
+    """`served`: the paths of the status server, for the help; `api_qps`: the default of that option."""
     options = (
         default_option("--leader-elect/--no-leader-elect", default=True, help="Several replicas, one leader."),
         default_option("--lease-namespace", default="windlass-system", help="Where the lease is."),
         default_option("--lease-name", default=lease_name, help="What it is called."),
         default_option("--lease-seconds", default=15.0, help="How long a lease is valid without renewal."),
+        default_option(
+            "--api-qps",
+            type=click.FloatRange(min=0),
+            default=api_qps,
+            help="The most requests a second to the API server; leases are excepted. 0: no limit.",
+        ),
+        click.option(
+            "--api-burst",
+            type=click.IntRange(min=0),
+            default=0,
+            help="So many requests may be sent at once after a pause. [default: those of two seconds]",
+        ),
         click.option("--listen", type=Address(), help=f"Serve {served} here."),
         default_option("--log-format", type=click.Choice(["json", "text"]), default="json"),
         default_option("--log-level", type=click.Choice(["debug", "info", "warning", "error"]), default="info"),
@@ -60,6 +73,7 @@ def replica_values(given: dict[str, Any]) -> dict[str, Any]:
     return {
         **{name: given[name] for name in REPLICA_FIELDS},
         "leader_elect": given["leader_elect"] and not given["shadow"],
+        "api_rate": RequestRate(given["api_qps"], given["api_burst"]),
         "identity": f"{socket.gethostname()}_{uuid.uuid4().hex[:12]}",
     }
 

@@ -97,7 +97,7 @@ def kubeconfig_options(command: Any) -> Any:
     metavar="QUEUE",
     help="Admit this queue (namespace/name, or a ClusterQueue) although Kueue runs; may be repeated.",
 )
-@replica_options("windlass-scheduler", "/healthz, /readyz and /metrics")
+@replica_options("windlass-scheduler", "/healthz, /readyz and /metrics", api_qps=2000.0)
 def scheduler(**given: Any) -> None:
     """Schedule a real cluster: place pods, whole gangs at once, and say why the others wait.
 

@@ -18,6 +18,7 @@ from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.pod import Pod
+from windlass.model.pod_defaults import RuntimeClass
 from windlass.model.pod_group import PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
 from windlass.model.quota import cluster_capacity
@@ -185,7 +186,8 @@ class WorkloadSync:
         objects = [obj for object_id, obj in self._rules.items() if object_id not in self.broken]
         if self._index is not None:
             limits = [obj for obj in objects if isinstance(obj, LimitRange)]
-            self._index.set_cluster_rules(self._system, limits, self._quotas.values())
+            classes = {obj.metadata.name: obj for obj in objects if isinstance(obj, RuntimeClass)}
+            self._index.set_cluster_rules(self._system, limits, self._quotas.values(), classes)
         self._rules_changed = False
 
     def _read_rules(self) -> QueueSystem:

@@ -17,7 +17,9 @@ import msgspec
 
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import SourceObject, newest_timestamp, read_objects, read_objects_lenient
-from windlass.model.codec import PartialObject, Unreadable
+from windlass.dump.freeze_note import freeze_note
+from windlass.dump.nim_manifests import nim_objects
+from windlass.model.codec import PartialObject, Unreadable, decode_object
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
 from windlass.model.fleet_spec import Fleet
@@ -83,6 +85,8 @@ def load_cluster(
         builder.put(source)
         if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
             published.append({**source.raw, "kind": source.kind})
+            note = freeze_note(source.raw) if source.kind == "ConfigMap" else ""
+            builder.notes += [note] if note else []
     for source in _sources(manifests, keep_going):
         _submit(builder, source, namespace)
     return LoadedCluster(
@@ -129,6 +133,13 @@ def _generated_name(builder: _ClusterBuilder, kind: str, namespace: str, prefix:
 
 def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> None:
     obj = source.value
+    if isinstance(obj, PartialObject) and isinstance(source.raw, dict) and (expanded := nim_objects(source.raw)):
+        try:
+            for made in expanded:
+                _submit_namespaced(builder, decode_object(made), made["kind"], namespace)
+        except InputError as error:
+            raise source.locate_error(error) from error
+        return
     if isinstance(obj, PartialObject):
         name = obj.metadata.name or obj.metadata.generate_name
         title = f"{source.kind} {obj.metadata.namespace or namespace}/{name} ({obj.api_version})"
@@ -144,9 +155,14 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
     if not isinstance(obj, NAMESPACED):
         builder.put(source)
         return
+    _submit_namespaced(builder, obj, source.kind, namespace)
+
+
+def _submit_namespaced(builder: _ClusterBuilder, obj: object, kind: str, namespace: str) -> None:
+    assert isinstance(obj, NAMESPACED), obj
     metadata = obj.metadata
     namespace = metadata.namespace or namespace
-    name = metadata.name or _generated_name(builder, source.kind, namespace, metadata.generate_name)
+    name = metadata.name or _generated_name(builder, kind, namespace, metadata.generate_name)
     fresh = ObjectMeta(
         name=name,
         namespace=namespace,
@@ -154,7 +170,7 @@ def _submit(builder: _ClusterBuilder, source: SourceObject, namespace: str) -> N
         annotations=metadata.annotations,
         owner_references=metadata.owner_references,
     )
-    key = (_kind(source.kind, obj), fresh.namespace, name)
+    key = (_kind(kind, obj), fresh.namespace, name)
     before = builder.objects.get(key)
     if before is None:
         builder.objects[key] = _fresh(obj, fresh)

@@ -30,12 +30,10 @@ MAX_LOGGED_PODS = 400
 DIAGNOSIS_KINDS: tuple[Kind, ...] = (
     Kind("Event", "events", "", ("v1",)),
     Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
-    Kind("LimitRange", "limitranges", "", ("v1",)),
     Kind("Deployment", "deployments", "apps", ("v1",)),
     Kind("ReplicaSet", "replicasets", "apps", ("v1",)),
     Kind("StatefulSet", "statefulsets", "apps", ("v1",)),
     Kind("DaemonSet", "daemonsets", "apps", ("v1",)),
-    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", ("v1",), False),
     Kind("Lease", "leases", "coordination.k8s.io", ("v1",)),
     Kind("DeviceClass", "deviceclasses", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False),
     Kind("ResourceSlice", "resourceslices", "resource.k8s.io", ("v1", "v1beta2", "v1beta1"), False),

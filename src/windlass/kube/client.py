@@ -1,7 +1,8 @@
 """The HTTP client of one API server: sends requests, streams watches, opens WebSockets.
 
 Made from a `ClientConfig`; everything in `kube` and `apply` that talks to a server uses it. After 401 it refreshes the
-credentials and tries once more; after 429 it waits as long as the server asks; any other error goes to the caller.
+credentials and tries once more; after 429 it waits as long as the server asks; any other error goes to the caller. It
+keeps to a rate of requests, and counts what it asks for.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from windlass.kube.errors import (
     decode_answer,
 )
 from windlass.kube.request import Request
+from windlass.kube.request_budget import NO_LIMIT, ApiTraffic, RequestBudget, RequestRate
 from windlass.kube.tls import tls_context
 from windlass.kube.write_gate import WriteGate
 from windlass.model.errors import ClusterUnreachable
@@ -53,9 +55,14 @@ KEEPALIVE_OPTIONS = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3, 
 
 class KubeClient:
     def __init__(
-        self, config: ClientConfig, connections: int = 128, timeout_seconds: float = RESPONSE_TIMEOUT_SECONDS
+        self,
+        config: ClientConfig,
+        connections: int = 128,
+        timeout_seconds: float = RESPONSE_TIMEOUT_SECONDS,
+        rate: RequestRate = NO_LIMIT,
     ) -> None:
-        """`timeout_seconds`: how long a response may take; watches have their own timeout."""
+        """`timeout_seconds`: how long a response may take; watches have their own timeout. `rate`: the most that is
+        asked of the server."""
         self.config = config
         self._timeout_seconds = timeout_seconds
         self._connections = connections
@@ -68,6 +75,7 @@ class KubeClient:
         self.seconds_to_write: Callable[[], float] = lambda: math.inf
         """How long a write with `may_send` may take: what is left of the lease under which it is sent. Beyond that
         another replica may lead, and the write must not be done after the other has decided."""
+        self.budget, self.traffic = RequestBudget(rate), ApiTraffic()
         self.write_gate: WriteGate | None = None
         """Stops the writes of a role while they are frozen; None for commands that a person gives."""
 
@@ -93,6 +101,7 @@ class KubeClient:
         tries = 0
         while True:
             tries += 1
+            await self.budget.wait(request.path)
             if self.write_gate is not None:
                 await self.write_gate.check(request)
             if may_send is not None and not may_send():
@@ -126,19 +135,25 @@ class KubeClient:
 
         After `idle_timeout` seconds without a byte the connection counts as lost.
         """
+        await self.budget.wait(request.path)
         session, headers = await self._ready()
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_SECONDS, sock_read=idle_timeout)
         try:
             async with session.request(
                 request.method, self._url(request), headers=headers, timeout=timeout, **self._options()
             ) as response:
-                await self._check(response, request)
+                await self._check(response, request, "WATCH")
                 rest = b""
-                async for chunk in response.content.iter_any():
-                    *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
-                    for line in whole:
-                        if line:
-                            yield line
+                self.traffic.open_watches += 1
+                try:
+                    async for chunk in response.content.iter_any():
+                        self.traffic.bytes_received += len(chunk)
+                        *whole, rest = (rest + chunk if rest else chunk).split(b"\n")
+                        for line in whole:
+                            if line:
+                                yield line
+                finally:
+                    self.traffic.open_watches -= 1
         except Unauthorized:
             self.config.credentials.invalidate()
             raise
@@ -176,12 +191,18 @@ class KubeClient:
             async with session.request(
                 request.method, self._url(request), data=body, headers=headers, **self._options()
             ) as response:
-                await self._check(response, request)
-                return await response.read()
+                await self._check(response, request, request.method, len(body or b""))
+                answer = await response.read()
+                self.traffic.bytes_received += len(answer)
+                return answer
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
+            self.traffic.count(request.method, "<error>")
             raise _unavailable(self.config.server, error) from None
 
-    async def _check(self, response: aiohttp.ClientResponse, request: Request) -> None:
+    async def _check(
+        self, response: aiohttp.ClientResponse, request: Request, method: str, bytes_sent: int = 0
+    ) -> None:
+        self.traffic.count(method, str(response.status), bytes_sent)
         log.debug("%s %s %s → %d", request.method, request.path, dict(request.query), response.status)
         if response.status >= 400:
             after = response.headers.get("Retry-After", "")

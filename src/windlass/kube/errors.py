@@ -27,8 +27,13 @@ import msgspec
 from windlass.model.errors import ClusterUnreachable
 
 
+class StatusCause(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
 class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
     retry_after_seconds: int = 0
+    causes: tuple[StatusCause, ...] = ()
 
 
 class Status(msgspec.Struct, frozen=True):

@@ -78,6 +78,8 @@ WATCHED_KINDS: tuple[Kind, ...] = (
     Kind("PriorityClass", "priorityclasses", "scheduling.k8s.io", ("v1",), False, True),
     Kind("PodDisruptionBudget", "poddisruptionbudgets", "policy", ("v1",), True, True),
     Kind("ResourceQuota", "resourcequotas", "", ("v1",)),
+    Kind("LimitRange", "limitranges", "", ("v1",)),
+    Kind("RuntimeClass", "runtimeclasses", "node.k8s.io", ("v1",), False),
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("Job", "jobs", "batch", ("v1",), True, True),

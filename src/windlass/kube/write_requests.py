@@ -51,6 +51,11 @@ def evict_pod(key: str, uid: str, *, is_dry_run: bool = False) -> Request:
     return dry_run(request) if is_dry_run else request
 
 
+def delete_pod(key: str, uid: str) -> Request:
+    """Whatever its PodDisruptionBudgets say."""
+    return Request("DELETE", PODS.path(key), body={"preconditions": {"uid": uid}})
+
+
 def remove_scheduling_gates(
     key: str, uid: str, kept: Sequence[str], changes: Mapping[str, Any] | None = None
 ) -> Request:

@@ -47,6 +47,7 @@ from windlass.model.owners import owner_from_object
 from windlass.model.owners import wire as owners
 from windlass.model.owners.kinds import OWNER_KINDS
 from windlass.model.pod import Pod
+from windlass.model.pod_defaults import RUNTIME_CLASS_API_VERSION, RuntimeClass, check_runtime_class
 from windlass.model.pod_group import pod_group_from_object
 from windlass.model.priority import PriorityClass
 from windlass.model.reservation import ReservationObject, reservation_from_object
@@ -134,6 +135,7 @@ _KINDS: dict[str, tuple[tuple[str, type], ...]] = {
     "PodDisruptionBudget": ((POLICY_API_VERSION, PodDisruptionBudget),),
     "ResourceQuota": (("v1", ResourceQuota),),
     "LimitRange": (("v1", LimitRange),),
+    "RuntimeClass": ((RUNTIME_CLASS_API_VERSION, RuntimeClass),),
     "Configuration": ((KUEUE_CONFIG_API_VERSION, KueueConfiguration),),
     "SchedulerConfiguration": ((WINDLASS_API_VERSION, SchedulerConfiguration),),
     "Fleet": ((WINDLASS_API_VERSION, Fleet),),
@@ -162,6 +164,7 @@ _CHECKS: dict[type, Any] = {
     PodDisruptionBudget: check_budget,
     ResourceQuota: check_quota,
     LimitRange: check_limit_range,
+    RuntimeClass: check_runtime_class,
     KueueConfiguration: kueue_settings,
     SchedulerConfiguration: scheduler_settings,
 }

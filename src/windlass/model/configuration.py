@@ -40,6 +40,8 @@ PLACEMENT_POLICIES = (
 )
 """What `placement` may name; `placement.policies` has the rule of each."""
 BUDGETS_YIELD_TO = ("reclaim", "fairShare", "priority")
+DEFAULT_BUDGETS_YIELD_TO = ("reclaim", "fairShare")
+"""Quota that was lent comes back to its owner, whatever the borrower writes into a budget of its own."""
 KUEUE_FIELDS_READ = ("fairSharing", "admissionFairSharing", "waitForPodsReady", "resources")
 _IN_THOUSANDTHS = ("cpu", GPU_RESOURCE)
 
@@ -149,7 +151,7 @@ class SchedulerConfiguration(StrictStruct, frozen=True):
     """Of the policy `random`."""
     classes: tuple[WorkloadClass, ...] = ()
     """The first class whose selector matches a workload's labels applies."""
-    budgets_yield_to: tuple[str, ...] = ()
+    budgets_yield_to: tuple[str, ...] = DEFAULT_BUDGETS_YIELD_TO
     """Preemptions that may violate a PodDisruptionBudget as a last resort: reclaim, fairShare, priority."""
     min_run_time: str = "0s"
     """Workloads that have run for less are not evicted."""
@@ -188,7 +190,7 @@ class Settings(msgspec.Struct, frozen=True):
     placement: str = "windlass"
     seed: int = 0
     classes: tuple[WorkloadClass, ...] = ()
-    budgets_yield_to: tuple[str, ...] = ()
+    budgets_yield_to: tuple[str, ...] = DEFAULT_BUDGETS_YIELD_TO
     min_run_seconds: int = 0
     restart_seconds: int = 0
     lost_seconds_cap: int = 7 * 86_400

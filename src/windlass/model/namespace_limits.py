@@ -44,6 +44,9 @@ class LimitRangeItem(KubeStruct, frozen=True):
     type: str = ""
     max: ResourceAmounts = msgspec.field(default_factory=dict)
     min: ResourceAmounts = msgspec.field(default_factory=dict)
+    default: ResourceAmounts = msgspec.field(default_factory=dict)
+    """Limits of a container that has none."""
+    default_request: ResourceAmounts = msgspec.field(default_factory=dict)
 
 
 class LimitRangeSpec(KubeStruct, frozen=True):
@@ -67,7 +70,8 @@ def check_quota(quota: ResourceQuota) -> None:
 
 def check_limit_range(limits: LimitRange) -> None:
     for index, item in enumerate(limits.spec.limits):
-        for field, amounts in (("max", item.max), ("min", item.min)):
+        fields = {"max": item.max, "min": item.min, "default": item.default, "defaultRequest": item.default_request}
+        for field, amounts in fields.items():
             for name, raw in amounts.items():
                 _readable(name, raw, f"spec.limits[{index}].{field}.{name}")
 

@@ -20,6 +20,7 @@ from windlass.kube.events import EventRecorder
 from windlass.kube.freeze import FREEZE_CONFIG_MAP, OBEYED_ANNOTATION
 from windlass.kube.informers import Informers
 from windlass.kube.leader_election import LeaderElectionConfig, LeaderElector
+from windlass.kube.request_budget import RequestRate
 from windlass.kube.write_gate import WriteGate
 from windlass.model.labels import matches_selector
 from windlass.model.times import parse_timestamp
@@ -53,6 +54,8 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     lease_name: str = "windlass-operator"
     lease_seconds: float = 15.0
     identity: str = ""
+    api_rate: RequestRate = RequestRate()
+    """The most that this replica asks of the API server."""
     listen: tuple[str, int] | None = None
     driver_namespace: str = "windlass-node"
     prometheus: str = ""
@@ -226,5 +229,5 @@ def _nodes_of(observed: Observed, stack: str) -> list[str]:
 
 
 async def run_operator(config: ClientConfig, options: OperatorOptions, stop: asyncio.Event) -> None:
-    async with KubeClient(config) as client:
+    async with KubeClient(config, rate=options.api_rate) as client:
         await Operator(client, options).run(stop)

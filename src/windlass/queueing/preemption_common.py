@@ -165,6 +165,7 @@ class PreemptionRequest:
         "context",
         "least_lost",
         "may_borrow",
+        "met_yielding_budget",
         "needs_preemption",
         "node",
         "overrides_budgets",
@@ -196,10 +197,8 @@ class PreemptionRequest:
         """Milli-GPU-seconds that victims lose at least, of whatever the searches so far have found out."""
         self.overrides_budgets = False
         """Second search: disruption budgets yield to the preemptions of `config.budgets_yield_to`."""
-
-    @property
-    def may_override_budgets(self) -> bool:
-        return self.context.disruptions is not None and bool(self.context.config.budgets_yield_to)
+        self.met_yielding_budget = False
+        """The first search left a candidate out for a budget that may yield."""
 
     def breaks_budget(self, running: AdmittedWorkload, reason: str, targets: Sequence[Target]) -> bool:
         """Whether a disruption budget forbids this eviction on top of those of `targets`."""
@@ -207,8 +206,8 @@ class PreemptionRequest:
         # Neither is disrupted: one is terminating anyway, the other has not started.
         if disruptions is None or running.is_evicting or running.is_assumed:
             return False
-        yields_to = self.context.config.budgets_yield_to
-        if self.overrides_budgets and BUDGET_OVERRIDE_BY_REASON[reason] in yields_to:
+        may_yield = BUDGET_OVERRIDE_BY_REASON[reason] in self.context.config.budgets_yield_to
+        if self.overrides_budgets and may_yield:
             return False
         covered = disruptions.count_by_budget(running.workload)
         if not covered:
@@ -216,7 +215,9 @@ class PreemptionRequest:
         others = [target.victim.workload for target in targets if not target.victim.is_evicting]
         # Counted together, since members above a minimum count with it.
         together = disruptions.count_by_budget(*others, running.workload)
-        return not disruptions.allow({budget: together[budget] for budget in covered}, {})
+        is_broken = not disruptions.allow({budget: together[budget] for budget in covered}, {})
+        self.met_yielding_budget |= is_broken and may_yield
+        return is_broken
 
     @property
     def would_borrow(self) -> bool:
@@ -326,7 +327,7 @@ def _heavier_users_first(
 def find_within_budgets(request: PreemptionRequest, find: Callable[[], list[Target]]) -> list[Target]:
     """Victims that break no disruption budget; else, where the configuration allows it, victims that do."""
     found = find()
-    if not found and request.may_override_budgets:
+    if not found and request.met_yielding_budget:
         request.overrides_budgets = True
         found = find()
     return [target._replace(least_lost=request.least_lost or 0) for target in found]

@@ -53,14 +53,18 @@ def waiting_sort_keys(workloads: Iterable[Workload]) -> list[QueueSortKey]:
 def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> Bools:
     """[pod row] whether the pod comes before all workloads with these keys.
 
-    Nominated pods, and pods of higher priority than the lowest of them, always do: all queued workloads are decided at
-    once, and those of low priority would take again the nodes from which they were evicted for the nominated pod.
+    Nominated pods, and pods of higher priority than the lowest of them, do where any of the workloads is not of higher
+    priority: all queued workloads are decided at once, and those of low priority would take again the nodes from which
+    they were evicted for the nominated pod.
     """
     priority, waiting_since = snapshot.pods.priority, _waiting_since(snapshot.pods.created)
     key_priority, key_since = sort_keys[0] if sort_keys else (0, 0)
     before: Bools = (-priority < key_priority) | ((-priority == key_priority) & (waiting_since < key_since))
+    lowest = -sort_keys[-1][0] if sort_keys else 0
     nominated = [
-        row for row in snapshot.pods.pending().tolist() if snapshot.pods.objects[row].status.nominated_node_name
+        row
+        for row in snapshot.pods.pending().tolist()
+        if snapshot.pods.objects[row].status.nominated_node_name and priority[row] >= lowest
     ]
     if nominated:
         before |= priority > priority[nominated].min()

@@ -160,6 +160,8 @@ def _budget_caps(request: PreemptionRequest, candidates: Sequence[AdmittedWorklo
         if not (running.is_evicting or running.is_assumed):
             for budget, pods in disruptions.count_by_budget(running.workload).items():
                 amounts.setdefault(budget, {})[i] = pods
+    if any(sum(pods.values()) > disruptions.left(budget) for budget, pods in amounts.items()):
+        request.met_yielding_budget |= bool(request.context.config.budgets_yield_to)
     return [Cap(disruptions.left(budget), pods) for budget, pods in amounts.items()]
 
 

@@ -22,6 +22,7 @@ from windlass.cluster.store import Store
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.model.codec import Unreadable, object_id
 from windlass.model.configuration import Settings
+from windlass.model.default_queue import DEFAULT_QUEUE, is_default_queue, with_default_queue
 from windlass.model.disruption import PodDisruptionBudget
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.queue_wire import ClusterQueueObject, LocalQueueObject, QueueObject
@@ -73,6 +74,8 @@ class SchedulerCache:
         self.changed = asyncio.Event()
         self.responsibility = Responsibility(options, self.objects)
         self.owners = QueuedOwners()
+        self._default_queues: dict[str, LocalQueueObject] = {}
+        """Namespace → its LocalQueue `default`."""
         self._inbox: list[Delta] = []
         self._unapplied: list[Delta] = []
         """Taken out of the inbox, and not applied to the store yet."""
@@ -341,6 +344,9 @@ class SchedulerCache:
 
     def _observe_object(self, obj: Any) -> list[Delta]:
         group, kind, key = object_id(obj)
+        if is_default_queue(obj):
+            self._observe_default_queue(obj)
+        obj = self._in_its_queue(obj)
         if isinstance(obj, WorkloadObject):
             obj = self._assumed_statuses.overlay(obj)
         known = self.objects.get((group, kind, key))
@@ -375,6 +381,20 @@ class SchedulerCache:
         health = self._add_budget(obj.namespace) if is_new_budget else []
         return [*self._put_in_store(f"{kind}.{group}", key, obj), *self._reobserve_pods(pods), *health]
 
+    def _observe_default_queue(self, queue: LocalQueueObject) -> None:
+        namespace = queue.metadata.namespace or "default"
+        is_new = namespace not in self._default_queues
+        self._default_queues[namespace] = queue
+        if is_new:  # owners of the namespace may have been observed before it
+            self._push_again(OwnerObject)
+
+    def _in_its_queue(self, obj: Any) -> Any:
+        """An owner without a queue is in the default one, unless a live Kueue decides on that."""
+        if not self._default_queues or not isinstance(obj, OwnerObject):
+            return obj
+        is_ours = self.responsibility.admits_to(obj.metadata.namespace or "default", DEFAULT_QUEUE)
+        return with_default_queue(obj, self._default_queues) if is_ours else obj
+
     def _observe_deletion(self, deletion: Deleted) -> list[Delta]:
         if deletion.kind == "Pod":
             self.pods.pop(deletion.key, None)
@@ -387,6 +407,8 @@ class SchedulerCache:
         known = self.objects.pop((deletion.group, deletion.kind, deletion.key), None)
         if isinstance(known, QueueObject):
             self._queues_changed()
+        if is_default_queue(known):
+            del self._default_queues[known.metadata.namespace or "default"]
         if isinstance(known, WorkloadObject):
             self._assumed_statuses.forget(deletion.key)
             self.owners.workload_deleted(deletion.key, known)

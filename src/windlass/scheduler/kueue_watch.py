@@ -23,6 +23,8 @@ from windlass.scheduler.cache import SchedulerCache
 log = logging.getLogger(__name__)
 
 POLL_SECONDS = 15.0
+POLL_SECONDS_WITHOUT_KUEUE = 5.0
+"""Two that admit lend the same quota: a Kueue that is installed later has to be seen before it begins."""
 KUEUE_LEASE = "kueue-system/c1f6bfd2.kueue.x-k8s.io"
 KUEUE_WEBHOOKS_PATH = Resource(
     "ValidatingWebhookConfiguration",
@@ -70,7 +72,7 @@ async def watch_kueue(client: KubeClient, cache: SchedulerCache, detected: async
                 cache.reevaluate_queue_ownership()
             detected.set()
             backoff.reset()
-            pause = POLL_SECONDS
+            pause = POLL_SECONDS if live else POLL_SECONDS_WITHOUT_KUEUE
         except (ApiError, ServerUnavailable) as error:
             pause = backoff.next(getattr(error, "retry_after", 0.0))
             log.warning("can't detect whether Kueue is live: %s; trying again in %.1f s", error, pause)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from windlass.scheduler.api_metrics import ApiMetrics
 from windlass.scheduler.ledger_metrics import LedgerMetrics
 from windlass.scheduler.queue_metrics import QueueMetrics
 
@@ -17,8 +18,10 @@ _SLI_BUCKETS = tuple(0.01 * 2**power for power in range(20))
 
 
 class Metrics:
-    def __init__(self) -> None:
+    def __init__(self, api: ApiMetrics | None = None) -> None:
         self._registry = CollectorRegistry()
+        if api is not None:
+            self._registry.register(api)
         self.queues = QueueMetrics(self._registry)
         self.ledger = LedgerMetrics(self._registry)
         self._add_kube_scheduler_metrics()

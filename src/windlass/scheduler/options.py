@@ -6,6 +6,7 @@ from pathlib import Path
 
 import msgspec
 
+from windlass.kube.request_budget import RequestRate
 from windlass.model.configuration import Settings
 from windlass.scheduler.audit_log import AuditLogOptions
 
@@ -22,6 +23,8 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     lease_name: str = "windlass-scheduler"
     lease_seconds: float = 15.0
     identity: str = ""
+    api_rate: RequestRate = RequestRate()
+    """The most that this replica asks of the API server."""
     listen: tuple[str, int] | None = None
     """Address of /healthz, /readyz and /metrics."""
     take_over: frozenset[str] = frozenset()

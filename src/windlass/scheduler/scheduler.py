@@ -30,6 +30,7 @@ from windlass.model.configuration_document import settings_hash
 from windlass.model.errors import WindlassError
 from windlass.model.plan import Plan
 from windlass.planner import engine_config
+from windlass.scheduler.api_metrics import ApiMetrics
 from windlass.scheduler.audit_log import AuditLog
 from windlass.scheduler.cache import SchedulerCache
 from windlass.scheduler.configuration_publisher import ConfigurationPublisher
@@ -60,7 +61,7 @@ RESTART_SECONDS = 5.0
 class Scheduler:
     def __init__(self, client: KubeClient, options: SchedulerOptions) -> None:
         self._client, self._options = client, options
-        self.metrics = Metrics()
+        self.metrics = Metrics(ApiMetrics(client.traffic, client.budget))
         self.recorder = EventRecorder(client, options.identity)
         self.audit_log = AuditLog(options.audit, self.metrics.lost_audit_lines.inc)
         self.cache = SchedulerCache(options)
@@ -297,5 +298,5 @@ def _election_config(options: SchedulerOptions) -> LeaderElectionConfig:
 
 
 async def run_scheduler(config: ClientConfig, options: SchedulerOptions, stop: asyncio.Event) -> None:
-    async with KubeClient(config) as client:
+    async with KubeClient(config, rate=options.api_rate) as client:
         await Scheduler(client, options).run(stop)

@@ -59,6 +59,7 @@ from windlass.model.names.volcano import VOLCANO_DEFAULT_QUEUE
 from windlass.model.namespace_limits import limit_range_violation
 from windlass.model.owners import Owner, template_pod
 from windlass.model.pod import Pod
+from windlass.model.pod_defaults import pod_defaults
 from windlass.model.pod_group import NOT_IMPLEMENTED
 from windlass.model.queue import ClusterQueue
 from windlass.model.queue_names import VOLCANO_PREFIX
@@ -130,7 +131,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     base = workload_from_object(workload_object, inputs.queue_system, inputs.hostnames)
     kind, _, key = base.owner.partition(" ")
     owner = owner_with_pod_sets(kind, key, inputs)
-    sets = with_pods(base.pod_sets, members.pods, owner.pod_set_label if owner is not None else "")
+    sets = _with_defaults(base.pod_sets, inputs, base.namespace)
+    sets = with_pods(sets, members.pods, owner.pod_set_label if owner is not None else "")
     pods = {pod.key: pod for pod in members.pods}
     queue = _cluster_queue(base.namespace, base.queue_name, inputs)
     pod_admission = admission_of_pods(sets, pods, queue, inputs.queue_system, inputs.nodes)
@@ -243,6 +245,7 @@ def _unreadable_parts(unit: Unit, members: UnitMembers, inputs: GroupingInputs, 
 
 def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs) -> Workload:
     identity = parts.identity
+    parts = msgspec.structs.replace(parts, sets=_with_defaults(parts.sets, inputs, identity.namespace))
     queue = queue_of(identity, members.pods, inputs.owners) or parts.queue
     if queue == VOLCANO_DEFAULT and queue not in inputs.queue_system.shared_queues:
         queue = ""  # what Volcano's webhook writes where nothing else is said
@@ -342,6 +345,17 @@ def _unreadable_hold(sets: Sequence[PodSet]) -> HoldReason:
         except InputError as error:
             return str(error), error.code or "INVALID_OBJECT"
     return NO_HOLD
+
+
+def _with_defaults(sets: tuple[PodSet, ...], inputs: GroupingInputs, namespace: str) -> tuple[PodSet, ...]:
+    """With what the API server will add to their pods, for sets without pods."""
+    if not inputs.limit_ranges and not inputs.runtime_classes:
+        return sets
+    defaults = pod_defaults(namespace, inputs.limit_ranges, inputs.runtime_classes)
+    return tuple(
+        pod_set if pod_set.pod_keys else msgspec.structs.replace(pod_set, template=defaults.apply(pod_set.template))
+        for pod_set in sets
+    )
 
 
 def _limit_range_hold(sets: Sequence[PodSet], inputs: GroupingInputs, namespace: str) -> HoldReason:

@@ -17,6 +17,7 @@ from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import Owner, OwnerObject, owner_from_object
 from windlass.model.pod import Pod
+from windlass.model.pod_defaults import RuntimeClass
 from windlass.model.pod_group import PodGroup, PodGroupObject, pod_group_from_object
 from windlass.model.queue import QueueSystem
 from windlass.model.quota import cluster_capacity
@@ -35,6 +36,7 @@ class GroupingInputs(msgspec.Struct, frozen=True):
     owners: Mapping[tuple[str, str], Owner] = msgspec.field(default_factory=dict)
     """By kind and key."""
     limit_ranges: tuple[LimitRange, ...] = ()
+    runtime_classes: Mapping[str, RuntimeClass] = msgspec.field(default_factory=dict)
     resource_quotas: tuple[ResourceQuota, ...] = ()
     hostnames: Mapping[str, str] = msgspec.field(default_factory=dict)
     """`kubernetes.io/hostname` label → node."""
@@ -76,6 +78,7 @@ def grouping_inputs(objects: Iterable[object], now: int) -> GroupingInputs:
         pod_groups=groups,
         owners=owners,
         limit_ranges=tuple(obj for obj in all_objects if isinstance(obj, LimitRange)),
+        runtime_classes={obj.metadata.name: obj for obj in all_objects if isinstance(obj, RuntimeClass)},
         resource_quotas=tuple(obj for obj in all_objects if isinstance(obj, ResourceQuota)),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,6 +33,7 @@ from windlass.model.namespace_limits import LimitRange, ResourceQuota
 from windlass.model.node import Node
 from windlass.model.owners import Owner
 from windlass.model.pod import Pod
+from windlass.model.pod_defaults import RuntimeClass
 from windlass.model.pod_group import PodGroup
 from windlass.model.queue import QueueSystem
 from windlass.model.run_time_history import FinishedRun
@@ -167,11 +168,17 @@ class WorkloadIndex:
         self._replace(self._groups, GROUP, group_key, group)
 
     def set_cluster_rules(
-        self, system: QueueSystem, limits: Iterable[LimitRange], quotas: Iterable[ResourceQuota]
+        self,
+        system: QueueSystem,
+        limits: Iterable[LimitRange],
+        quotas: Iterable[ResourceQuota],
+        runtime_classes: Mapping[str, RuntimeClass],
     ) -> None:
-        """Sets what affects every workload: queues, flavors, priority classes, LimitRanges and ResourceQuotas."""
+        """Sets what affects every workload: queues, flavors, priority classes, and what namespaces and runtimes add."""
         ranges = tuple(sorted(limits, key=_namespaced_name))
-        self._inputs = msgspec.structs.replace(self._inputs, queue_system=system, limit_ranges=ranges)
+        self._inputs = msgspec.structs.replace(
+            self._inputs, queue_system=system, limit_ranges=ranges, runtime_classes=runtime_classes
+        )
         self.set_quotas(quotas)
         self._dirty.update(dict.fromkeys((UNIT, unit) for unit in self._entries))
 
@@ -390,7 +397,7 @@ def _unit_of_its_own(dependent: Dependent) -> UnitKey:
 def group_workloads(inputs: GroupingInputs) -> Grouping:
     """The workloads of a whole set of objects."""
     index = WorkloadIndex()
-    index.set_cluster_rules(inputs.queue_system, inputs.limit_ranges, inputs.resource_quotas)
+    index.set_cluster_rules(inputs.queue_system, inputs.limit_ranges, inputs.resource_quotas, inputs.runtime_classes)
     for node in inputs.nodes.values():
         index.put_node(node.name, node)
     for key, workload in inputs.workloads.items():

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from windlass.diagnose.check.manifest import Manifest
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, RuleFinding, rule
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
+from windlass.dump.nim_manifests import nim_objects
 from windlass.model.codec import PartialObject
 from windlass.model.errors import InputError
 from windlass.model.owners import OwnerObject, owner_from_object
@@ -46,6 +47,8 @@ def _unknown_kind(manifest: Manifest) -> Iterator[RuleFinding]:
     why_not = not_implemented(manifest.api_version, manifest.kind)
     if why_not:
         yield RuleFinding(why_not, "kind", level=INFO if manifest.kind == "Workload" else WARNING)
+    if nim_objects(manifest.data):
+        return  # planned as what its operator makes of it
     if makes_pods(manifest.api_version, manifest.kind) or (manifest.pods and manifest.kind != "PodTemplate"):
         if manifest.kind == "DaemonSet":
             return  # its pods are made for nodes, and placed by Kubernetes itself
