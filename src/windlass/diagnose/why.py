@@ -29,7 +29,7 @@ from windlass.diagnose.moves import asked_finding, move_lines
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_nodes import with_operator_notes
 from windlass.diagnose.operator_reports import NEW_SECONDS, failure_conclusion, is_done, is_served, missing_pods
-from windlass.diagnose.patches import patches_for
+from windlass.diagnose.patches import patches_for, shown
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import quota_finding
@@ -60,8 +60,15 @@ def why(
 
     Without a configuration, the one that the subject's scheduler has published is used, else the defaults.
     """
-    inquiry = Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration)
-    return inquiry.diagnosis()
+    diagnosis = with_proposals(evidence, question, namespace, now, configuration)
+    return msgspec.structs.replace(diagnosis, patches=shown(diagnosis.patches))
+
+
+def with_proposals(
+    evidence: Evidence, question: str, namespace: str, now: int, configuration: Configuration | None = None
+) -> Diagnosis:
+    """The same with all patches that are proposed, for `server_trial` to choose from."""
+    return Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration).diagnosis()
 
 
 class Inquiry(WaitingInquiry):
