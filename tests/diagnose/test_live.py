@@ -42,7 +42,9 @@ def ask(kubeconfig: Path, *arguments: str) -> Result:
 def test_live_and_from_a_dump_the_answer_is_the_same(cluster: Any, tmp_path: Path) -> None:
     cluster.api.create(node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), node("c1", {}), server())
     until(lambda: cluster.api.items(PODS), what="the deployment's pod")
-    live = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json").stdout)
+    tried = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json").stdout)
+    assert [patch["dryRun"]["result"] for patch in tried["patches"]] == ["accepted"]
+    live = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json", "--no-dry-run").stdout)
     assert live["code"] == "TAINT_NOT_TOLERATED"
     target = tmp_path / "dump"
     written = CliRunner().invoke(dump, [str(target), "--redact", "--kubeconfig", str(cluster.kubeconfig)])

@@ -27,6 +27,7 @@ PULL_FAILED = (
     "ErrImageNeverPull",
     "RegistryUnavailable",
 )
+PULL_REASON = re.compile(r"(?<=Failed to pull image )\"?\S+: .+", re.S)
 STARTING = ("", "ContainerCreating", "PodInitializing")
 """Reasons of waiting containers that are still starting."""
 
@@ -66,7 +67,9 @@ def admission_findings(pod: ClusterObject, kubelet: list[PatternMatch], node: No
                 f"when it was admitted, GPUs of node {node.name} were unhealthy or not registered; all are healthy now"
             )
             return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
-        return [Finding(code, "", (f"{reason}: {message}",))]
+        refused = f"the kubelet of node {node_of(pod)} refused {pod.title}, which the scheduler had placed there"
+        headline = f"{refused}: {message}" if code == "KUBELET_ADMISSION_RACE" and message else ""
+        return [Finding(code, headline, (f"{reason}: {message}",))]
     return []
 
 
@@ -76,6 +79,9 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
         if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
             message = nested_string(details, "message") or nested_string(details, "reason")
             said = [event.message for event in current_events(evidence, pod) if event.reason == "Failed"]
+            reasons = [found[0] for text in said if (found := PULL_REASON.search(text)) is not None]
+            if reasons and message.startswith("Back-off"):
+                message = reasons[-1]  # the status only says that the kubelet waits
             headline = f"the image of container {container} can't be pulled: {message}"
             return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]))]
     events = current_events(evidence, pod)
