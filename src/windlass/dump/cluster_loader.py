@@ -17,6 +17,7 @@ import msgspec
 
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import SourceObject, newest_timestamp, read_objects, read_objects_lenient
+from windlass.kube.freeze import frozen_in
 from windlass.model.codec import PartialObject, Unreadable
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
@@ -47,6 +48,8 @@ class LoadedCluster:
     """The newest time in the dump, in seconds; 0 if there is none."""
     published_configurations: tuple[Configuration, ...] = ()
     """The configurations that the cluster's schedulers have published."""
+    frozen: str = ""
+    """Since when, by whom and why Windlass is frozen; empty if it is not."""
 
 
 @dataclass
@@ -85,12 +88,14 @@ def load_cluster(
             published.append({**source.raw, "kind": source.kind})
     for source in _sources(manifests, keep_going):
         _submit(builder, source, namespace)
+    _, freeze = frozen_in(tree for tree in published if tree["kind"] == "ConfigMap")
     return LoadedCluster(
         objects=(*builder.objects.values(), *builder.nameless),
         problems=tuple(builder.problems),
         notes=tuple(builder.notes),
         newest_timestamp=newest_timestamp(dump) if dump is not None else 0,
         published_configurations=tuple(published_configurations(published)),
+        frozen=str(freeze) if freeze is not None else "",
     )
 
 
