@@ -9,7 +9,7 @@ from click.testing import CliRunner
 from tests.diagnose.objects import node, pod
 
 from windlass.cli.status import status
-from windlass.kube.freeze import AGENTS_NAMESPACE, FROZEN, SCHEDULER_NAMESPACE, FreezeState, freeze_object
+from windlass.kube.freeze import FROZEN, SCHEDULER_NAMESPACE, FreezeState, freeze_object
 
 STATE = FreezeState(FROZEN, since="2026-03-01T11:00:00Z", by="ann", reason="too many evictions")
 
@@ -32,4 +32,4 @@ def test_that_it_is_frozen_is_said_with_who_did_it_and_how_to_end_it(tmp_path: P
 
 
 def test_frozen_node_agents_start_nothing_anyway(tmp_path: Path) -> None:
-    assert "Nothing waits for GPUs." in ask(tmp_path, AGENTS_NAMESPACE)
+    assert "Nothing waits for GPUs." in ask(tmp_path, "windlass-node")

@@ -83,7 +83,8 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
             if reasons and message.startswith("Back-off"):
                 message = reasons[-1]  # the status only says that the kubelet waits
             headline = f"the image of container {container} can't be pulled: {message}"
-            return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]))]
+            remedy = _secret_remedy(evidence, pod)
+            return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]), remedy=remedy)]
     events = current_events(evidence, pod)
     pulling = [event for event in events if event.reason == "Pulling" and _is_unfinished(pod, event, events)]
     if pulling and phase_of(pod) in ("Pending", "Failed", ""):
@@ -92,6 +93,14 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
             return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s so far", (pulling[-1].message,))]
     deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
     return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
+
+
+def _secret_remedy(evidence: Evidence, pod: ClusterObject) -> str:
+    """What to do about pull secrets that the kubelet does not find; empty if it finds them."""
+    events = [event for event in current_events(evidence, pod) if event.reason == "FailedToRetrieveImagePullSecret"]
+    names = events[-1].message.partition("(")[2].partition(")")[0] if events else ""
+    where = f"in namespace {pod.namespace}, which the kubelet does not find"
+    return f"create the pull secret {names} {where}, or correct its name in the pod's template" if names else ""
 
 
 def _is_unfinished(pod: ClusterObject, pull: Event, events: Sequence[Event]) -> bool:
