@@ -7,8 +7,17 @@ from typing import Any
 
 import pytest
 import yaml
-from tests.diagnose.test_check_gangs import checked, dump, node
+from aiohttp import web
+from tests.diagnose.test_check_gangs import STDIN, checked, dump, node
 from tests.diagnose.test_check_guides import of
+from tests.kube.fake_server import FakeServer, refusal
+
+from windlass.diagnose.check.manifest import read_manifests
+from windlass.diagnose.check.rule import check_all
+from windlass.diagnose.evidence import Evidence
+from windlass.dump.secret_names import existing_secrets
+from windlass.kube.client import KubeClient
+from windlass.kube.request import METADATA_ONLY
 
 
 def job(labels: dict[str, str] | None = None, priority_class: str = "", **annotations: str) -> str:
@@ -58,3 +67,41 @@ def test_a_priority_class_that_does_not_exist(tmp_path: Path) -> None:
         assert not of(checked(job(priority_class=name), here), "priority-class-exists")
     both = f"{yaml.safe_dump(high | {'metadata': {'name': 'hihg'}})}---\n{job(priority_class='hihg')}"
     assert not of(checked(both, here), "priority-class-exists")
+
+
+def test_a_pull_secret_is_missing_only_if_the_cluster_was_asked() -> None:
+    spec = {"containers": [{"name": "c", "image": "i"}], "imagePullSecrets": [{"name": "regcred"}]}
+    metadata = {"name": "train", "namespace": "lab"}
+    text = yaml.safe_dump({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "regcred", "namespace": "lab"}}
+    for secrets, manifests, expected in (
+        ({"lab/regcred": False}, text, 1),
+        ({"lab/regcred": True}, text, 0),
+        ({}, text, 0),
+        ({"lab/regcred": False}, f"{yaml.safe_dump(secret)}---\n{text}", 0),
+    ):
+        known = Evidence()
+        known.secrets = secrets
+        findings = check_all(read_manifests([STDIN], manifests), known, 0)
+        assert len(of(findings, "pull-secret-exists")) == expected, (secrets, manifests)
+
+
+@pytest.mark.anyio
+async def test_of_a_secret_only_the_metadata_is_asked_for() -> None:
+    accepted: list[str] = []
+
+    def answer(request: web.Request) -> web.StreamResponse | None:
+        accepted.append(request.headers["Accept"])
+        if request.path.endswith("/there"):
+            return web.json_response({})
+        return refusal(403 if request.path.endswith("/hidden") else 404, "no")
+
+    server = await FakeServer().start()
+    server.faults.append(answer)
+    try:
+        async with KubeClient(server.access) as client:
+            found = await existing_secrets(client, ["lab/there", "lab/gone", "lab/hidden"])
+    finally:
+        await server.stop()
+    assert found == {"lab/there": True, "lab/gone": False}
+    assert set(accepted) == {METADATA_ONLY}

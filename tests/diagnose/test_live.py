@@ -13,6 +13,7 @@ from tests.real_cluster.fake_kubelet import node
 from tests.real_cluster.node import RealNode
 from tests.real_cluster.test_real_node import pod as busybox
 
+from windlass.cli.check import check
 from windlass.cli.doctor import doctor
 from windlass.cli.dump import dump
 from windlass.cli.why import why_command
@@ -42,7 +43,9 @@ def ask(kubeconfig: Path, *arguments: str) -> Result:
 def test_live_and_from_a_dump_the_answer_is_the_same(cluster: Any, tmp_path: Path) -> None:
     cluster.api.create(node("g1", {"nvidia.com/gpu": "8"}, taints=[TAINT]), node("c1", {}), server())
     until(lambda: cluster.api.items(PODS), what="the deployment's pod")
-    live = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json").stdout)
+    tried = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json").stdout)
+    assert [patch["dryRun"]["result"] for patch in tried["patches"]] == ["accepted"]
+    live = json.loads(ask(cluster.kubeconfig, "deploy/server", "-o", "json", "--no-dry-run").stdout)
     assert live["code"] == "TAINT_NOT_TOLERATED"
     target = tmp_path / "dump"
     written = CliRunner().invoke(dump, [str(target), "--redact", "--kubeconfig", str(cluster.kubeconfig)])
@@ -95,6 +98,21 @@ def test_doctor_examines_a_live_cluster(cluster: Any) -> None:
     result = CliRunner().invoke(doctor, ["cluster", "--kubeconfig", str(cluster.kubeconfig), "-o", "json"])
     report = json.loads(result.stdout)
     assert {finding["check"] for finding in report["findings"]} >= {"gpu-nodes", "labels"}
+
+
+def test_check_finds_a_pull_secret_that_does_not_exist_and_reads_none(cluster: Any, tmp_path: Path) -> None:
+    cluster.api.create(
+        node("g1", {"nvidia.com/gpu": "8"}),
+        {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "there", "namespace": "default"}},
+    )
+    made = server()
+    made["spec"]["template"]["spec"]["imagePullSecrets"] = [{"name": "there"}, {"name": "gone"}]
+    file = tmp_path / "server.yaml"
+    file.write_text(yaml.safe_dump(made))
+    arguments = ["-f", str(file), "--live", "--kubeconfig", str(cluster.kubeconfig), "--rule", "pull-secret-exists"]
+    found = json.loads(CliRunner().invoke(check, [*arguments, "-o", "json"]).stdout)["findings"]
+    assert [finding["message"] for finding in found] == ["pull secret gone does not exist in namespace default"]
+    assert found[0]["path"].endswith("imagePullSecrets[1].name")
 
 
 def test_exec_looks_inside_the_container_and_only_with_the_flag(real_node: RealNode) -> None:

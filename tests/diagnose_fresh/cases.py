@@ -21,6 +21,7 @@ from tests.diagnose_fresh.world import Obj, World
 SCENES = Path(__file__).parent / "scenes"
 SECOND = Path(__file__).parent / "second"
 SIXTH = Path(__file__).parent / "sixth"
+EIGHTH = Path(__file__).parent / "eighth"
 GITHUB = "https://github.com/"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.diagnose_fresh.cases import SECOND, SIXTH
+from tests.diagnose_fresh.cases import EIGHTH, SECOND, SIXTH
 from tests.diagnose_fresh.score import Result, counts, score, write_cases
 
 
@@ -24,7 +24,10 @@ def test_the_score_does_not_fall(results: list[Result]) -> None:
     assert found["d"]["clear"] == 10, found["d"]
 
 
-@pytest.mark.parametrize(("scenes", "floor"), [(SECOND, (19, 2)), (SIXTH, (38, 5))], ids=["second", "sixth"])
+SETS = {"second": (SECOND, (19, 2)), "sixth": (SIXTH, (38, 5)), "eighth": (EIGHTH, (20, 3))}
+
+
+@pytest.mark.parametrize(("scenes", "floor"), SETS.values(), ids=SETS)
 def test_the_score_of_a_later_set_does_not_fall(tmp_path: Path, scenes: Path, floor: tuple[int, int]) -> None:
     results = list(score(write_cases(tmp_path, scenes)))
     found = counts(results)

@@ -29,6 +29,7 @@ API = {
     "Pod": "v1",
     "PodGroup": "scheduling.volcano.sh/v1beta1",
     "Notebook": "kubeflow.org/v1",
+    "PyTorchJob": "kubeflow.org/v1",
     "InferenceService": "serving.kserve.io/v1beta1",
 }
 

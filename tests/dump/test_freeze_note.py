@@ -22,7 +22,7 @@ from windlass.kube.freeze import FROZEN, RUNNING, FreezeState, freeze_object
 def test_a_frozen_cluster_says_so(state: FreezeState, said: str, tmp_path: Path) -> None:
     file = tmp_path / "dump.yaml"
     file.write_text(yaml.safe_dump(freeze_object("windlass-system", state)))
-    notes = load_cluster(file, ()).notes
+    notes = load_cluster(file, ()).freeze_notes
     assert len(notes) == bool(said)
     assert all(said in note and "`windlass freeze --off -n windlass-system`" in note for note in notes)
 
@@ -32,4 +32,4 @@ def test_other_config_maps_say_nothing(tmp_path: Path) -> None:
     other = freeze_object("windlass-system", FreezeState(FROZEN))
     other["metadata"]["name"] = "settings"
     file.write_text(yaml.safe_dump(other))
-    assert load_cluster(file, ()).notes == ()
+    assert load_cluster(file, ()).freeze_notes == ()

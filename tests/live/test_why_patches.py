@@ -11,7 +11,8 @@ from tests.diagnose.test_patches import SCENES, T4
 from tests.real_cluster.api import Api, ApiError
 from tests.real_cluster.control_plane import ControlPlane
 
-from windlass.diagnose.finding import Patch
+from windlass.diagnose.finding import Patch, PatchTarget
+from windlass.diagnose.immutability import refused_fields
 from windlass.diagnose.why import why
 from windlass.model.unstructured import Unstructured
 
@@ -112,3 +113,58 @@ def test_a_patch_of_an_owner_is_taken_exactly_if_we_say_so(kind: str, control_pl
     ]
     patches = expect_as_said(control_plane.api, objects, "pod/asked", {})
     assert [patch.target.kind for patch in patches] == [name]
+
+
+NODE_RULE = {
+    "nodeAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [{"key": "a", "operator": "Exists"}]}]
+        }
+    }
+}
+POD_RULE = {
+    "podAffinity": {
+        "requiredDuringSchedulingIgnoredDuringExecution": [
+            {"labelSelector": {"matchLabels": {"app": "web"}}, "topologyKey": "kubernetes.io/hostname"}
+        ]
+    }
+}
+CHANGES: dict[str, tuple[Unstructured, Unstructured]] = {
+    "node affinity comes": ({}, {"affinity": NODE_RULE}),
+    "pod affinity goes": ({"affinity": POD_RULE}, {"affinity": None}),
+    "a label more": ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"b": "2"}}),
+    "another label": ({"nodeSelector": {"a": "1"}}, {"nodeSelector": {"a": "2"}}),
+    "another scheduler": ({}, {"schedulerName": "other"}),
+}
+
+
+def changed(before: Unstructured, patch: Unstructured) -> Unstructured:
+    """A merge patch, applied by the test itself."""
+    made = copy.deepcopy(before)
+    for key, value in patch.items():
+        if isinstance(value, dict):
+            made[key] = changed(made.get(key) or {}, value)
+        elif value is None:
+            made.pop(key, None)
+        else:
+            made[key] = value
+    return made
+
+
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("kind", ["Pod", "Job"])
+def test_what_may_change_of_a_gated_pod_and_a_suspended_job_is_what_the_server_says(
+    kind: str, change: str, control_plane: ControlPlane
+) -> None:
+    api = control_plane.api
+    api.create(NAMESPACE)
+    before, after = CHANGES[change]
+    spec = {"restartPolicy": "Never", "containers": [{"name": "main", "image": "none"}], **before}
+    version, body, patch = "v1", {**spec, "schedulingGates": [{"name": "a.b/c"}]}, after
+    if kind == "Job":
+        version, body = "batch/v1", {"suspend": True, "template": {"spec": spec}}
+        patch = {"template": {"metadata": {"annotations": {"rack": "a"}}, "spec": after}}
+    (stored_object,) = api.create(thing(kind, "asked", body, version))
+    proposed = Patch(PatchTarget(version, kind, "team", "asked"), "merge", {"spec": patch}, True)
+    refused = refused_fields(kind, stored_object, changed(stored_object, {"spec": patch}))
+    assert is_taken(api, api.path_of(stored_object), proposed) == (not refused), refused

@@ -416,6 +416,10 @@ VALUES: dict[str, tuple[str, ...]] = {
     "⟦count⟧ gangs": ("2", "train-a", "2", "4; train-b has 3 of 4"),
     "the program looks for a GPU": ("Pod team/train-0",),
     "the image of container": ("main", "manifest unknown"),
+    "the autoscaler fails before": ("could not create quotas tracker",),
+    "the pod's spread over": ("topology.kubernetes.io/zone", "1", "3", "gpu-7"),
+    "the kubelet of node": ("gpu-7", "Pod team/train-0", "requested number of devices unavailable for nvidia.com/gpu"),
+    "Windlass is ⟦frozen⟧": ("frozen since 2026-03-01T12:05:00Z by alice: evictions that nobody understands",),
     "⟦message⟧, for ⟦since⟧ s": ('Pulling image "nvcr.io/nvidia/pytorch:25.06-py3"', "150"),
     "⟦daemon⟧ has no pod on node ⟦node⟧: label": (
         "DaemonSet gpu-operator/dcgm-exporter",

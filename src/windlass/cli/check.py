@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from windlass import __version__
-from windlass.cli.cluster_option import print_hidden, read_evidence
+from windlass.cli.cluster_option import print_hidden, read_evidence, run_with_client
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.output import atomic_output_file, check_writable, counted, output_option, print_document, print_note
 from windlass.cli.parameters import default_option
@@ -106,6 +106,8 @@ def check(
     manifests = read_manifests(list(filename), stdin)
     if not manifests:
         raise click.UsageError(f"nothing to check: there is no object in {', '.join(map(str, filename))}")
+    if evidence is not None and from_ is None:
+        _ask_for_secrets(evidence, manifests, kubeconfig, kube_context)
     configuration = _configuration(config, evidence, manifests)
     if mend:
         _mend(filename, evidence, frozenset(rules), configuration.settings)
@@ -113,6 +115,17 @@ def check(
     findings = check_all(checked, evidence, int(time.time()), frozenset(rules), configuration.settings)
     _print(findings, output, len(manifests), configuration.used if evidence is not None else None)
     context.exit(1 if reaches_level(findings, fail_on) else 0)
+
+
+def _ask_for_secrets(evidence: Evidence, manifests: list[Manifest], kubeconfig: str, context: str) -> None:
+    """Whether the pull secrets that the manifests name exist; a Secret's content is not asked for."""
+    from windlass.diagnose.check.written_names import pull_secrets
+    from windlass.dump.secret_names import existing_secrets
+
+    named = ((manifest, name) for manifest in manifests for view in manifest.pods for name in pull_secrets(view))
+    names = {f"{manifest.namespace}/{name}" for manifest, name in named}
+    if names:
+        evidence.secrets = run_with_client(kubeconfig, context, lambda client: existing_secrets(client, names))
 
 
 def _refuse_misuse(files: tuple[Path, ...], rules: tuple[str, ...]) -> None:

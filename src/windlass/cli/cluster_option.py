@@ -50,30 +50,13 @@ def read_evidence(
     return evidence_from_collected(collect_live(kubeconfig, context, namespace)), int(time.time())
 
 
-def read_live_evidence(
-    kubeconfig: str, context: str, namespace: str, question: str, with_exec: bool
-) -> tuple[Evidence, int]:
-    """Evidence of the live cluster, with logs of the subject's pods and, with `--exec`, nvidia-smi and dmesg output."""
-    from windlass.cli.pod_evidence import add_pod_evidence
-    from windlass.diagnose.evidence import evidence_from_collected
-
-    async def read(client: KubeClient, progress: Progress) -> Evidence:
-        from windlass.dump.collect import collect_cluster
-
-        evidence = evidence_from_collected(await collect_cluster(client, namespace, progress))
-        await add_pod_evidence(client, evidence, question, namespace, with_exec)
-        return evidence
-
-    return _with_progress(kubeconfig, context, read), int(time.time())
-
-
 def collect_live(kubeconfig: str, context: str, namespace: str) -> CollectedCluster:
     async def read(client: KubeClient, progress: Progress) -> CollectedCluster:
         from windlass.dump.collect import collect_cluster
 
         return await collect_cluster(client, namespace, progress)
 
-    return _with_progress(kubeconfig, context, read)
+    return read_with_progress(kubeconfig, context, read)
 
 
 def run_with_client(kubeconfig: str, context: str, use: Callable[[KubeClient], Awaitable[Result]]) -> Result:
@@ -90,7 +73,9 @@ def run_with_client(kubeconfig: str, context: str, use: Callable[[KubeClient], A
     return asyncio.run(run())
 
 
-def _with_progress(kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]) -> Result:
+def read_with_progress(
+    kubeconfig: str, context: str, read: Callable[[KubeClient, Progress], Awaitable[Result]]
+) -> Result:
     from windlass.cli.progress import ProgressBar
 
     with ProgressBar("Reading the cluster", 1.0) as bar:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 import click
+import msgspec
 
 from windlass.cli.cluster_option import cluster_options
 from windlass.cli.config_option import config_option, resolve_configuration
@@ -102,7 +103,7 @@ def observe(source: Source) -> tuple[Observation, Settings]:
         print_note(text)
     if prometheus is None and any(share.holder for share in observation.ledger.shares):
         print_note(NOT_MEASURED)
-    return observation, configuration.settings
+    return msgspec.structs.replace(observation, frozen=loaded.frozen), configuration.settings
 
 
 def settings_of(source: Source) -> Settings:

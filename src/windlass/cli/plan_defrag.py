@@ -97,7 +97,7 @@ def run_defrag(options: Options) -> None:
         use_exact_solver=options.exact,
     )
     plan = defrag_plan(loaded.objects, settings, now, request)
-    notes = [*map(str, loaded.problems), *loaded.notes, *plan.notes]
+    notes = [*map(str, loaded.problems), *loaded.notes, *loaded.freeze_notes, *plan.notes]
     for text in (*configuration.used.lines, *notes):
         print_note(text)
     if options.output == "table":

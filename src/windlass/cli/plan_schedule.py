@@ -99,7 +99,7 @@ def run_schedule(options: Options, load_planner: Callable[[], Planner]) -> None:
     configuration = resolve_configuration(options.config, loaded.published_configurations, scheduler_names(loaded))
     now = decision_time(options.now, loaded)
     plan, planner_notes = load_planner()(loaded.objects, configuration.settings, now)
-    notes = [*map(str, loaded.problems), *loaded.notes, *planner_notes]
+    notes = [*map(str, loaded.problems), *loaded.notes, *loaded.freeze_notes, *planner_notes]
     for text in (*configuration.used.lines, *notes):
         print_note(text)
     if options.output == "table":

@@ -1,6 +1,6 @@
 """Adds logs of the subject's pods to the evidence and, with `--exec`, the output of nvidia-smi and dmesg.
 
-Called by `cluster_option` after everything else is read, since only then the subject's pods are known.
+Called by `live_answer` after everything else is read, since only then the subject's pods are known.
 """
 
 from __future__ import annotations

@@ -61,8 +61,10 @@ def status_lines(observation: Observation) -> list[Any]:
         ),
     ]
     waiting = find_bottleneck(ledger)
+    if observation.frozen:
+        lines.append(f"Windlass is {observation.frozen}. It starts nothing until `windlass freeze --off`.")
     if not waiting:
-        lines.append("Nothing waits for GPUs.")
+        lines.append("Nothing else waits for GPUs." if observation.frozen else "Nothing waits for GPUs.")
     for line in waiting[:MOST_LINES]:
         lines.append(f"{line.sentence}{_wait_words(line, ledger.at)}")
     if len(waiting) > MOST_LINES:
@@ -103,6 +105,7 @@ def status_document(observation: Observation) -> dict[str, Any]:
             }
             for line in find_bottleneck(ledger)
         ],
+        frozen=observation.frozen,
         lostGpuSeconds=ledger.demand.lost_gpu_seconds,
     )
 

@@ -1,6 +1,7 @@
 """`windlass why KIND/NAME`: why it is not running, what is nearest, and the smallest change that would help.
 
-Reads evidence from the live cluster or a dump, calls `diagnose.why`, and prints the diagnosis. Read-only.
+Reads evidence from the live cluster or a dump, calls `diagnose.why`, and prints the diagnosis. Nothing is written: on a
+live cluster the patches are tried as dry runs.
 """
 
 from __future__ import annotations
@@ -8,21 +9,25 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 import msgspec
 
-from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence, read_live_evidence
+from windlass.cli.cluster_option import cluster_options, print_hidden, read_evidence, read_with_progress
 from windlass.cli.config_option import config_option, load_configuration, print_configuration
+from windlass.cli.live_answer import LiveQuestion, live_answer
 from windlass.cli.output import output_option, print_document, print_note
 from windlass.cli.printable import printable
+from windlass.cli.why_patch import print_patch
 from windlass.model.names.windlass import WINDLASS_API_VERSION
 
 if TYPE_CHECKING:
+    from windlass.diagnose.evidence import Evidence
     from windlass.diagnose.finding import Diagnosis
-    from windlass.diagnose.survey import Survey
+    from windlass.dump.configuration import Configuration
 
 EXAMPLES = """\b
 Examples:
@@ -49,6 +54,13 @@ Exit codes: 0 nothing is wrong, 1 a cause was found or is unknown, 2 bad input, 
 @click.option("--now", default="", help="Judge as of this RFC 3339 time. [default: the dump's newest]")
 @click.option("--patch", "only_patch", is_flag=True, help="Print only the patch that would help, as YAML.")
 @click.option(
+    "--dry-run/--no-dry-run",
+    "tries_patches",
+    default=True,
+    help="Live: try the patches on the API server, which stores nothing.",
+    show_default=True,
+)
+@click.option(
     "--exec",
     "look_inside",
     is_flag=True,
@@ -68,6 +80,7 @@ def why_command(
     whole_cluster: bool,
     now: str,
     only_patch: bool,
+    tries_patches: bool,
     look_inside: bool,
     keep_going: bool,
     output: str,
@@ -77,9 +90,6 @@ def why_command(
     KIND is Pod, Job, Deployment, PyTorchJob, Workload or anything with pods; it may be left out if the name is unique.
     Without KIND/NAME: everything that needs a person, in a namespace (-n) or everywhere (-A).
     """
-    from windlass.diagnose.survey import survey
-    from windlass.diagnose.why import why
-
     if from_ is not None and look_inside:
         raise click.UsageError("--exec needs a live cluster: leave out --from")
     question, namespace = _scope(question, namespace, whole_cluster)
@@ -87,18 +97,17 @@ def why_command(
         raise click.UsageError("--patch and --exec need a KIND/NAME")
     moment, given = _moment(now), load_configuration(config)
     with gc_disabled():
-        if from_ is not None or not question:
-            evidence, newest = read_evidence(from_, kubeconfig, kube_context, namespace, keep_going)
-        else:
-            evidence, newest = read_live_evidence(kubeconfig, kube_context, namespace, question, look_inside)
-        for problem in evidence.read_errors[:20]:
-            print_note(str(problem))
         if not question:
-            print_hidden(evidence)
-            context.exit(_print_survey(survey(evidence, namespace, moment or newest, given), moment or newest, output))
-        diagnosis = why(evidence, question, namespace, moment or newest, given)
+            evidence, newest = read_evidence(from_, kubeconfig, kube_context, namespace, keep_going)
+            context.exit(_print_survey(evidence, namespace, moment or newest, given, output))
+        if from_ is not None:
+            diagnosis = _answer_from_dump(from_, question, namespace, moment, given, keep_going)
+        else:
+            asked = LiveQuestion(question, namespace, moment, given, look_inside, tries_patches)
+            evidence, diagnosis = read_with_progress(kubeconfig, kube_context, partial(live_answer, asked))
+            _print_read_errors(evidence)
     if only_patch:
-        _print_patch(diagnosis)
+        print_patch(diagnosis)
     else:
         _print_diagnosis(diagnosis, output)
     # Last, since the answer comes first; a comment below a patch, so that it stays YAML.
@@ -146,11 +155,30 @@ def _scope(question: str, namespace: str, whole_cluster: bool) -> tuple[str, str
     return question, namespace
 
 
-def _print_survey(found: Survey, now: int, output: str) -> int:
-    """Prints it; the exit code."""
+def _answer_from_dump(
+    dump: Path, question: str, namespace: str, moment: int, given: Configuration | None, keep_going: bool
+) -> Diagnosis:
+    from windlass.diagnose.why import why
+
+    evidence, newest = read_evidence(dump, "", "", namespace, keep_going)
+    _print_read_errors(evidence)
+    return why(evidence, question, namespace, moment or newest, given)
+
+
+def _print_read_errors(evidence: Evidence) -> None:
+    for problem in evidence.read_errors[:20]:
+        print_note(str(problem))
+
+
+def _print_survey(evidence: Evidence, namespace: str, now: int, given: Configuration | None, output: str) -> int:
+    """Prints what needs a person; the exit code."""
     from windlass.cli.why_survey import survey_document, survey_text
     from windlass.diagnose.finding import WAITING
+    from windlass.diagnose.survey import survey
 
+    _print_read_errors(evidence)
+    print_hidden(evidence)
+    found = survey(evidence, namespace, now, given)
     if output in ("json", "yaml"):
         print_document(survey_document(found), output)
     else:
@@ -165,24 +193,3 @@ def _print_diagnosis(diagnosis: Diagnosis, output: str) -> None:
         print_document(diagnosis_document(diagnosis), output)
     else:
         click.echo(printable(diagnosis_text(diagnosis, wide=output == "wide")))
-
-
-def _print_patch(diagnosis: Diagnosis) -> None:
-    if not diagnosis.patches:
-        print_note(f"No patch of {diagnosis.subject} would help: {diagnosis.headline}")
-        return
-    import yaml
-
-    best = diagnosis.printed_patch
-    if best is None:
-        nearest = diagnosis.patches[0].what
-        print_note(f"No patch of {diagnosis.subject} would let it run now; with the nearest ({nearest}) it would wait.")
-        return
-    where = f"-n {best.target.namespace} " if best.target.namespace else ""
-    if not best.accepted:
-        print_note(f"# {', '.join(best.refused)} can't be changed: kubectl replace --force {where}-f FILE")
-        click.echo(yaml.dump(best.manifest, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)
-        return
-    flag = "" if best.type == "strategic" else f" --type={best.type}"
-    print_note(f"# kubectl patch {where}{best.target.kind.lower()} {best.target.name}{flag} --patch-file FILE")
-    click.echo(yaml.dump(best.patch, Dumper=yaml.CSafeDumper, sort_keys=False), nl=False)

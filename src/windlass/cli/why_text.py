@@ -11,7 +11,7 @@ import click
 
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.engine_view import outlook_lines
-from windlass.diagnose.finding import BLOCKED, UNKNOWN, WAITING, WELL, Diagnosis, NodeSummary
+from windlass.diagnose.finding import BLOCKED, UNKNOWN, UNTRIED, WAITING, WELL, Diagnosis, NodeSummary, Patch
 
 FEW = 5
 """Groups of nodes, and holders, shown without `-o wide`."""
@@ -43,6 +43,7 @@ def diagnosis_text(diagnosis: Diagnosis, wide: bool) -> str:
         _nodes(diagnosis, wide, width),
         _holders(diagnosis, wide, width),
         _patches(diagnosis, width),
+        _listed("Refused by the API server, tried without storing it", _refused(diagnosis), width),
         _listed("Ruled out", _ruled_out(diagnosis, wide), width),
         _listed("Against it", [diagnosis.doubt] if diagnosis.doubt else [], width),
         _listed("Missing", missing, width),
@@ -148,11 +149,28 @@ def _holders(diagnosis: Diagnosis, wide: bool, width: int) -> str:
 
 def _patches(diagnosis: Diagnosis, width: int) -> str:
     lines = [
-        f"{patch.what}: {'it would run at once' if patch.runs_after else 'it would still wait'} "
-        f"({patch.target.kind.lower()}/{patch.target.name}"
-        f"{'' if patch.accepted else ', to be deleted and created again'})"
+        f"{patch.what}: {'it would run at once' if patch.runs_after else 'it would still wait'} ({_how(patch)})"
         for patch in diagnosis.patches
     ]
     if diagnosis.printed_patch is not None:
         lines[-1] += "; --patch prints the first"
+    tried = (patch.dry_run for patch in diagnosis.patches)
+    untried = {run.message: None for run in tried if run is not None and run.result == UNTRIED}
+    lines += [f"not tried on the API server: {why}" for why in untried]
     return _listed("Smallest change", lines, width)
+
+
+def _how(patch: Patch) -> str:
+    where = f"{patch.target.kind.lower()}/{patch.target.name}"
+    return where if patch.accepted else f"{where}, to be deleted and created again"
+
+
+def _refused(diagnosis: Diagnosis) -> list[str]:
+    """Each refusal once, with the first change that it is about."""
+    by_words: dict[str, list[Patch]] = {}
+    for patch in diagnosis.refused_patches:
+        by_words.setdefault(patch.dry_run.message if patch.dry_run is not None else "", []).append(patch)
+    return [
+        f"{patches[0].what}{f' and {len(patches) - 1} more' if len(patches) > 1 else ''} ({_how(patches[0])}): {said}"
+        for said, patches in by_words.items()
+    ]

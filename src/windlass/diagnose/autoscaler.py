@@ -127,6 +127,25 @@ def _has_autoscaler(evidence: Evidence) -> bool:
     )
 
 
+def loop_failure(evidence: Evidence, pod: ClusterObject) -> Finding | None:
+    """The last attempt in an autoscaler's log to find a node for the pod ended in an error of its own."""
+    for other in evidence.logged_pods:
+        lines = (
+            [line for log in evidence.logs_of(other) for line in log.lines] if AUTOSCALERS.search(other.name) else []
+        )
+        named = [place for place, line in enumerate(lines) if f"{pod.namespace}/{pod.name}" in line]
+        errors = [found for line in lines[named[-1] :] if (found := FAILED_LOOP.search(line))] if named else []
+        if errors:
+            message = f"the autoscaler fails before it has looked for a node for it: {errors[-1][1].strip()}"
+            proof = (f"log of {other.title}: {errors[-1].string.strip()[:200]}",)
+            remedy = "mend what its error names; until then it adds no node of any kind"
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", message, proof, remedy=remedy)
+    return None
+
+
+FAILED_LOOP = re.compile(r"^E.*\bfailed to scale up: (.+)", re.I)
+
+
 def _is_known(evidence: Evidence, pod: ClusterObject) -> bool:
     """Whether an autoscaler's log names the pod, so that what failed there was for it."""
     name = f"{pod.namespace}/{pod.name}"

@@ -158,6 +158,8 @@ class Evidence:
         """What the caller's rights do not cover, such as `secrets: not allowed`."""
         self.failed_queries: list[tuple[str, str]] = []
         """(what was asked of the cluster without an answer, command that asks again)."""
+        self.secrets: dict[str, bool] = {}
+        """`namespace/name` → whether a Secret of that name exists, of those that were asked for; never what it has."""
         self._by_uid: dict[str, ClusterObject] = {}
         self._pod_logs: dict[tuple[str, str], dict[str, LogLines]] = {}
         self._host_logs: dict[str, dict[str, LogLines]] = {}

@@ -29,6 +29,19 @@ class PatchTarget(msgspec.Struct, frozen=True, rename="camel"):
     name: str
 
 
+ACCEPTED, REFUSED, UNTRIED = "accepted", "refused", "untried"
+"""Results of a dry run."""
+
+
+class DryRun(msgspec.Struct, frozen=True):
+    """What the API server said to the change, tried without storing it."""
+
+    result: str
+    """accepted, refused or untried."""
+    message: str = ""
+    """The server's words, or why it could not be tried."""
+
+
 class Patch(msgspec.Struct, frozen=True):
     """A change of one object, for `kubectl patch`."""
 
@@ -46,6 +59,8 @@ class Patch(msgspec.Struct, frozen=True):
     """The fields that can't be changed."""
     manifest: Any = None
     """The whole object with the change, where the patch is not accepted."""
+    dry_run: DryRun | None = msgspec.field(default=None, name="dryRun")
+    """What the API server said to it, or to `manifest` where the patch is not accepted; null without a server."""
 
 
 class MissingEvidence(msgspec.Struct, frozen=True):
@@ -164,6 +179,8 @@ class Diagnosis(msgspec.Struct, frozen=True):
     outlook: Outlook | None = None
     """Only where nothing is wrong and it waits for other work."""
     patches: tuple[Patch, ...] = ()
+    refused_patches: tuple[Patch, ...] = msgspec.field(default=(), name="refusedPatches")
+    """Changes that would help, and that the API server refuses in a dry run."""
     missing_evidence: tuple[MissingEvidence, ...] = ()
     chain: tuple[CauseLink, ...] = ()
     """From the scheduler's reason to the root cause. If the engine holds the subject, the first link is that hold, with

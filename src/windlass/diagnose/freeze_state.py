@@ -13,11 +13,7 @@ from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.subject import Subject
-from windlass.diagnose.unstructured import nested_map
-from windlass.kube.freeze import FREEZE_CONFIG_MAP, HANDED_OVER, SCHEDULER_NAMESPACE, FreezeState
-
-AGENTS_NAMESPACE = "windlass-node"
-"""Where only node agents obey: they start nothing."""
+from windlass.kube.freeze import HANDED_OVER, SCHEDULER_NAMESPACE, FreezeState, frozen_in
 
 
 def with_freeze(evidence: Evidence, subject: Subject, finding: Finding, is_windlass: bool) -> Finding:
@@ -29,7 +25,7 @@ def with_freeze(evidence: Evidence, subject: Subject, finding: Finding, is_windl
     is_queued = queue.is_queued(subject)
     if not (subject.pending or (is_queued and not subject.pods)) or not (is_windlass or is_queued):
         return finding
-    namespace, state = _frozen(evidence)
+    namespace, state = frozen_in(item.data for item in evidence.of_kind("ConfigMap"))
     if state is None:
         return finding
     is_handed_over = state.reason == HANDED_OVER
@@ -45,17 +41,6 @@ def with_freeze(evidence: Evidence, subject: Subject, finding: Finding, is_windl
         remedy = f"see whether kube-scheduler runs ({pods}), or let Windlass go on: windlass handover --back{where}"
     before = () if is_idle else (finding.code,)
     return Finding("WRONG_SCHEDULER", stopped, (finding.message, *finding.evidence), before, remedy)
-
-
-def _frozen(evidence: Evidence) -> tuple[str, FreezeState | None]:
-    """The namespace in which a scheduler is frozen, and its state; None if none is."""
-    for item in evidence.of_kind("ConfigMap"):
-        if item.name == FREEZE_CONFIG_MAP and item.namespace != AGENTS_NAMESPACE:
-            data = {name: str(text) for name, text in nested_map(item.data, "data").items()}
-            parts = (data.get(name, "") for name in ("state", "since", "by", "reason"))
-            if (state := FreezeState(*parts)).is_frozen:
-                return item.namespace, state
-    return "", None
 
 
 def _handed_over(state: FreezeState) -> str:

@@ -11,10 +11,8 @@ from typing import Any
 from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps, nested_string
 
 MUTABLE_POD_FIELDS = ("activeDeadlineSeconds", "terminationGracePeriodSeconds")
-GATED_POD_FIELDS = ("nodeSelector", "affinity", "schedulingGates")
-"""Fields that may also be narrowed while the pod has scheduling gates."""
-SUSPENDED_TEMPLATE_FIELDS = ("nodeSelector", "affinity", "tolerations", "schedulingGates")
-"""Fields of the template that may change of a suspended Job that has never started."""
+SUSPENDED_TEMPLATE_FIELDS = ("nodeSelector", "tolerations", "schedulingGates")
+"""Fields of the template that may change of a suspended Job that has never started, beside its node affinity."""
 MUTABLE_SET_FIELDS = (
     "replicas",
     "ordinals",
@@ -48,7 +46,7 @@ def refused_fields(kind: str, old: dict[str, Any], new: dict[str, Any]) -> list[
 
 
 def _may_change(name: str, before: dict[str, Any], after: dict[str, Any], gated: bool) -> bool:
-    if name in MUTABLE_POD_FIELDS or (gated and name in GATED_POD_FIELDS):
+    if name in MUTABLE_POD_FIELDS or (gated and _is_narrowed(name, before, after)):
         return True
     if name == "tolerations":  # only added ones
         kept = nested_maps(after, name)
@@ -64,12 +62,29 @@ def _without_images(spec: dict[str, Any], field: str) -> list[dict[str, Any]]:
     ]
 
 
+def _is_narrowed(name: str, before: dict[str, Any], after: dict[str, Any]) -> bool:
+    """Whether the field changed as it may while the pod has scheduling gates: it may only become more selective."""
+    if name == "nodeSelector":
+        return nested_map(before, name).items() <= nested_map(after, name).items()
+    if name == "affinity":
+        return not nested_map(before, name, "nodeAffinity") and _same_pod_affinity(before, after)
+    return name == "schedulingGates" and len(nested_maps(after, name)) < len(nested_maps(before, name))
+
+
+def _same_pod_affinity(before: dict[str, Any], after: dict[str, Any]) -> bool:
+    rules = ("podAffinity", "podAntiAffinity")
+    return all(nested_map(before, "affinity", rule) == nested_map(after, "affinity", rule) for rule in rules)
+
+
 def _only_placement(before: Any, after: Any) -> bool:
     """Whether two templates differ only where a suspended Job may be changed."""
     if isinstance(before, dict) and isinstance(after, dict):
         if "containers" in before:
             changed = [key for key in {**before, **after} if before.get(key) != after.get(key)]
-            return all(key in SUSPENDED_TEMPLATE_FIELDS for key in changed)
+            changes_rules = "affinity" in changed and not _same_pod_affinity(before, after)
+            return not changes_rules and all(key in (*SUSPENDED_TEMPLATE_FIELDS, "affinity") for key in changed)
+        if "containers" in nested_map(before, "spec"):  # a template: its labels and annotations may change, too
+            return _only_placement(before["spec"], after.get("spec"))
         return before.keys() == after.keys() and all(_only_placement(before[key], after[key]) for key in before)
     if isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
         return all(_only_placement(one, other) for one, other in zip(before, after, strict=True))

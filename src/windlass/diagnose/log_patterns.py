@@ -127,6 +127,7 @@ LOG_PATTERNS = (
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
+        r"|is forbidden: the (string|integer) value of \w+ .{0,40}must not be provided"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
         r"|(failed|error)( to)? call(ing)? .{0,20}webhook|\bis not (permitted|allowed) (in|by)\b",

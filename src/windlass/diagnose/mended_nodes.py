@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from windlass.diagnose import nodes
+from windlass.diagnose.fit import once_per_node
 from windlass.diagnose.unschedulable import Candidate
 from windlass.model.digits import is_digits
 from windlass.model.names.nvidia import GPU_COUNT_LABEL, GPU_REPLICAS_LABEL, GPU_RESOURCE
@@ -40,6 +41,19 @@ def _is_lifecycle(reason: str, node: Node, pod: Pod) -> bool:
 
 def missing_devices(node: Node, resource: str) -> int:
     """How many devices its labels or its capacity count beyond what is advertised or allocatable."""
+    known = _missing_by_resource(node)
+    if resource not in known:
+        known[resource] = _count_missing(node, resource)
+    return known[resource]
+
+
+@once_per_node
+def _missing_by_resource(node: Node) -> dict[str, int]:
+    """Filled as it is asked for: a survey asks about every node in every question."""
+    return {}
+
+
+def _count_missing(node: Node, resource: str) -> int:
     unhealthy, offered = nodes.unhealthy_device_count(node, resource), nodes.gpu_resources(node)
     if resource != GPU_RESOURCE or any(name != GPU_RESOURCE for name in offered):
         return unhealthy  # the labels count GPUs, which MIG and renamed sharing advertise under other names

@@ -105,12 +105,17 @@ def is_done(item: ClusterObject) -> bool:
     done = [find_condition(item.data, kind) for kind in ("Complete", "SuccessCriteriaMet", "Finished", "Succeeded")]
     if any(nested_string(condition, "status") == "True" for condition in done):
         return not any(nested_string(condition, "reason").startswith("Fail") for condition in done)
-    if item.kind not in MANAGED_KINDS:
+    if not is_kept(item):
         return False
     wanted = nested_int(item.data, "spec", "replicas") if "replicas" in nested_map(item.data, "spec") else 1
     status = nested_map(item.data, "status")
     current = nested_int(status, "updatedReplicas") if "updatedReplicas" in status else wanted
     return bool(wanted) and nested_int(status, "readyReplicas") >= wanted and current >= wanted
+
+
+def is_kept(item: ClusterObject) -> bool:
+    """Whether its controller keeps a number of pods running, so that it never completes."""
+    return item.kind in MANAGED_KINDS
 
 
 def is_served(subject: Subject, now: int) -> bool:

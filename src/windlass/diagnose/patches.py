@@ -7,7 +7,7 @@ applies its patch.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -32,7 +32,9 @@ from windlass.model.node import Node
 from windlass.model.pod import Pod
 
 MAX_PATCHES = 3
-"""Most patches of one diagnosis."""
+"""Most patches that one diagnosis shows."""
+MAX_PROPOSED = 6
+"""Most patches that are proposed: an API server may refuse some."""
 MANY_NODES = 500
 """Above this number of nodes, uncordoning is tried only where it is the cause itself."""
 BUILT_IN = ("v1", APPS_API_VERSION, BATCH_API_VERSION)
@@ -59,7 +61,10 @@ PatchMaker = Callable[[WhatIf, Finding], list[Patch]]
 
 
 def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis | None) -> tuple[Patch, ...]:
-    """At most `MAX_PATCHES`, those that let it run first; empty where no change of this object would help."""
+    """At most `MAX_PROPOSED`, those that let it run first; empty where no change of this object would help.
+
+    Each has its manifest, where its object may be created anew; `shown` takes those that are to be printed.
+    """
     code = finding.code
     found: list[Patch] = []
     if not what_if.tries_patches:
@@ -76,7 +81,14 @@ def patches_for(what_if: WhatIf, finding: Finding, analysis: SchedulingAnalysis 
                 found += _try(what_if, analysis, what, change)
         if "NODE_UNSCHEDULABLE" in finding.contributing and len(what_if.evidence.nodes) <= MANY_NODES:
             found += _uncordon(what_if, finding)
-    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MAX_PATCHES])
+    return tuple(sorted(found, key=lambda patch: not patch.runs_after)[:MAX_PROPOSED])
+
+
+def shown(patches: Sequence[Patch]) -> tuple[Patch, ...]:
+    """The first, with manifests only where the patch itself is not accepted."""
+    return tuple(
+        msgspec.structs.replace(patch, manifest=None) if patch.accepted else patch for patch in patches[:MAX_PATCHES]
+    )
 
 
 # Changes of the pod
@@ -142,12 +154,10 @@ def _pod_patch(what_if: WhatIf, what: str, change: SpecPatch, runs: bool) -> Pat
 
 
 def _checked(patch: Patch, item: ClusterObject, new: dict[str, Any]) -> Patch:
-    """The patch, or the whole object where the API server refuses the patch."""
-    refused = refused_fields(item.kind, item.data, new)
-    if not refused:
-        return patch
+    """The patch with what our rules say about it, and the whole object, for a server that refuses the patch."""
+    refused = tuple(refused_fields(item.kind, item.data, new))
     manifest = recreated({"apiVersion": patch.target.api_version, "kind": item.kind, **new})
-    return msgspec.structs.replace(patch, accepted=False, refused=tuple(refused), manifest=manifest)
+    return msgspec.structs.replace(patch, accepted=not refused, refused=refused, manifest=manifest)
 
 
 def _json_patch(path: list[str | int], spec: dict[str, Any], change: SpecPatch) -> list[dict[str, Any]]:
@@ -252,8 +262,9 @@ def _other_queue(what_if: WhatIf, finding: Finding) -> list[Patch]:
     found = []
     for local_queue in existing[:MAX_PATCHES]:
         patch = {"metadata": {"labels": {QUEUE_NAME_LABEL: local_queue.name}}}
-        runs = what_if.would_start_with(item, strategic_merge(item.data, patch))
-        found.append(Patch(_target(item), "merge", patch, runs, f"use queue {local_queue.name}"))
+        new = strategic_merge(item.data, patch)
+        runs = what_if.would_start_with(item, new)
+        found.append(_checked(Patch(_target(item), "merge", patch, runs, f"use queue {local_queue.name}"), item, new))
     return found
 
 
@@ -287,8 +298,9 @@ def _looser_topology(what_if: WhatIf, finding: Finding) -> list[Patch]:
     patch: Any = {"metadata": {"annotations": {required: None, preferred: level}}}
     for step in reversed(found[0][0].split(".")):
         patch = {step: patch}
-    runs = what_if.would_start_with(item, strategic_merge(item.data, patch))
-    return [Patch(_target(item), "merge", patch, runs, f"prefer {level} instead of requiring it")]
+    new = strategic_merge(item.data, patch)
+    runs = what_if.would_start_with(item, new)
+    return [_checked(Patch(_target(item), "merge", patch, runs, f"prefer {level} instead of requiring it"), item, new)]
 
 
 OTHER_OBJECT_MAKERS: dict[str, PatchMaker] = {

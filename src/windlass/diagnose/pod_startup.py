@@ -15,6 +15,7 @@ from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
 from windlass.diagnose.log_patterns import PatternMatch, match_finding
+from windlass.diagnose.message_names import kubelet_finding
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.pod_status import (
     admission_findings,
@@ -52,7 +53,7 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
         *admission_findings(pod, kubelet, node),
         *stale_device_findings(evidence, pod, status_lines),
         *_gone_claim(evidence, pod),
-        *map(match_finding, kubelet),
+        *(kubelet_finding(evidence, pod, seen) for seen in kubelet),
         *(runtime_findings(pod) if not kubelet else ()),
         *pull_findings(evidence, pod, now),
         *memory_findings(pod),

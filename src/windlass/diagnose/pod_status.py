@@ -27,6 +27,7 @@ PULL_FAILED = (
     "ErrImageNeverPull",
     "RegistryUnavailable",
 )
+PULL_REASON = re.compile(r"(?<=Failed to pull image )\"?\S+: .+", re.S)
 STARTING = ("", "ContainerCreating", "PodInitializing")
 """Reasons of waiting containers that are still starting."""
 
@@ -66,7 +67,9 @@ def admission_findings(pod: ClusterObject, kubelet: list[PatternMatch], node: No
                 f"when it was admitted, GPUs of node {node.name} were unhealthy or not registered; all are healthy now"
             )
             return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
-        return [Finding(code, "", (f"{reason}: {message}",))]
+        refused = f"the kubelet of node {node_of(pod)} refused {pod.title}, which the scheduler had placed there"
+        headline = f"{refused}: {message}" if code == "KUBELET_ADMISSION_RACE" and message else ""
+        return [Finding(code, headline, (f"{reason}: {message}",))]
     return []
 
 
@@ -76,8 +79,12 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
         if state == "waiting" and nested_string(details, "reason") in PULL_FAILED:
             message = nested_string(details, "message") or nested_string(details, "reason")
             said = [event.message for event in current_events(evidence, pod) if event.reason == "Failed"]
+            reasons = [found[0] for text in said if (found := PULL_REASON.search(text)) is not None]
+            if reasons and message.startswith("Back-off"):
+                message = reasons[-1]  # the status only says that the kubelet waits
             headline = f"the image of container {container} can't be pulled: {message}"
-            return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]))]
+            remedy = _secret_remedy(evidence, pod)
+            return [Finding("IMAGE_PULL_FAILED", headline, tuple(said[-1:]), remedy=remedy)]
     events = current_events(evidence, pod)
     pulling = [event for event in events if event.reason == "Pulling" and _is_unfinished(pod, event, events)]
     if pulling and phase_of(pod) in ("Pending", "Failed", ""):
@@ -86,6 +93,14 @@ def pull_findings(evidence: Evidence, pod: ClusterObject, now: int) -> list[Find
             return [Finding("IMAGE_PULL_SLOW", f"{pulling[-1].message}, for {since} s so far", (pulling[-1].message,))]
     deadline = [event for event in events if "ull" in event.message and "deadline" in event.message.lower()]
     return [Finding("IMAGE_PULL_SLOW", "", (deadline[-1].message,))] if deadline else []
+
+
+def _secret_remedy(evidence: Evidence, pod: ClusterObject) -> str:
+    """What to do about pull secrets that the kubelet does not find; empty if it finds them."""
+    events = [event for event in current_events(evidence, pod) if event.reason == "FailedToRetrieveImagePullSecret"]
+    names = events[-1].message.partition("(")[2].partition(")")[0] if events else ""
+    where = f"in namespace {pod.namespace}, which the kubelet does not find"
+    return f"create the pull secret {names} {where}, or correct its name in the pod's template" if names else ""
 
 
 def _is_unfinished(pod: ClusterObject, pull: Event, events: Sequence[Event]) -> bool:

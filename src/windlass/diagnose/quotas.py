@@ -120,11 +120,19 @@ def _queue_name(evidence: Evidence, subject: Subject, text: str) -> str:
     for item in (*subject.pods, *subject.related):
         if named := named_queue(item.labels, item.annotations):
             return named.removeprefix(KAI_PREFIX).removeprefix(VOLCANO_PREFIX)
-        found = pod_group_of(evidence, item) if item.kind == "Pod" else None
+        found = pod_group_of(evidence, item) if item.kind == "Pod" else item if _has_queue(item) else None
         if found is not None and (named := nested_string(found.data, "spec", "queue")):
             return named
     words = re.split(r"[^\w.-]+", text)
     return next((queue.name for queue in evidence.of_kind("Queue") if queue.name in words), "")
+
+
+def _has_queue(item: ClusterObject) -> bool:
+    """Whether `spec.queue` is a queue of its scheduler: of a PodGroup, and of Volcano's Job."""
+    return item.kind == "PodGroup" or item.api_group == VOLCANO_BATCH_GROUP
+
+
+VOLCANO_BATCH_GROUP = "batch.volcano.sh"
 
 
 def _numbers(evidence: Evidence, name: str) -> tuple[str, ...]:

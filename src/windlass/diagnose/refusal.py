@@ -14,6 +14,7 @@ from windlass.diagnose import log_patterns
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.message_names import with_limit_range
 from windlass.diagnose.quotas import quota_report_finding
 from windlass.diagnose.reports import Report, reports_about
 from windlass.diagnose.scheduler_condition import COUNTED_NODES
@@ -99,7 +100,10 @@ def _first_cause(evidence: Evidence, subject: Subject, reports: list[Report], no
         if behind is None and found is None:
             continue
         if behind is None or (found is not None and behind.code == found.code):
-            return Conclusion(found, is_certain=not _is_alone(report, found, reports)) if found is not None else None
+            if found is None:
+                return None
+            named = with_limit_range(evidence, subject.item.namespace, found)
+            return Conclusion(named, is_certain=not _is_alone(report, found, reports))
         links = (found,) if found is not None else ()
         codes = (*behind.contributing, *(link.code for link in links))
         cause = msgspec.structs.replace(behind, evidence=(report.quote, *behind.evidence), contributing=codes)

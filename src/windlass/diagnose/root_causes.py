@@ -327,6 +327,9 @@ def _scaling(
     is_matched = item is not None and autoscaler.has_triggered(evidence, item)
     if item is None or not (is_matched or finding.code in FIXED_BY_NEW_NODE):
         return
+    broken = autoscaler.loop_failure(evidence, item)
+    if broken is not None and finding.code in FIXED_BY_NEW_NODE:
+        yield Hypothesis(broken)
     device = next(iter(analysis.devices), "")
     found = autoscaler.autoscaler_finding(evidence, item, device, bool(analysis.candidates))
     if found is None:

@@ -19,7 +19,7 @@ from windlass.model.pod import Pod
 
 COMPONENTS = {
     "device plugin": re.compile(r"device-plugin|gpu-plugin"),
-    "driver": re.compile(r"(nvidia|gpu)[\w-]*driver|driver[\w-]*(daemonset|nvidia)"),
+    "driver": re.compile(r"(nvidia|gpu)[\w-]*driver|driver[\w-]*(daemonset|nvidia)|kmm-worker"),
     "toolkit": re.compile(r"container-toolkit|toolkit-daemonset"),
     "feature discovery": re.compile(r"gpu-feature-discovery|\bgfd\b|gfd-"),
     "node feature discovery": re.compile(r"nfd|node-feature-discovery"),

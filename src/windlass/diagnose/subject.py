@@ -25,6 +25,8 @@ ALIASES = {
     "pods": "Pod",
     "job": "Job",
     "jobs": "Job",
+    "vcjob": "Job",
+    "vj": "Job",
     "deploy": "Deployment",
     "deployment": "Deployment",
     "deployments": "Deployment",

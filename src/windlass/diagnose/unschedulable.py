@@ -16,7 +16,7 @@ from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
 from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
-from windlass.model.pod import Pod
+from windlass.model.pod import Pod, TopologySpreadConstraint
 from windlass.model.reasons import CAPACITY, HEALTH
 from windlass.model.requests import format_amount, pod_requests
 from windlass.model.taints import taint_code
@@ -315,6 +315,10 @@ REMEDIES = {
 }
 
 
+def _required_spreads(pod: Pod) -> list[TopologySpreadConstraint]:
+    return [rule for rule in pod.spec.topology_spread_constraints if rule.when_unsatisfiable == "DoNotSchedule"]
+
+
 def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis) -> str:
     node = example.node.name
     count = sum(code in candidate.permanent_codes for candidate in analysis.candidates)
@@ -330,6 +334,9 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)
         return f"{count} matching node{_plural(count)} {'takes' if count == 1 else 'take'} no pods: {node} is {why}"
+    if code == "POD_SPREAD_CONFLICT":
+        rules = ", ".join(f"{rule.topology_key} (maxSkew {rule.max_skew})" for rule in _required_spreads(analysis.pod))
+        return f"the pod's spread over {rules} excludes {count} matching node{_plural(count)} (nearest: {node})"
     if code == "DEVICE_UNHEALTHY":
         counts = {name: nodes.unhealthy_device_count(example.node, name) for name in analysis.devices}
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"

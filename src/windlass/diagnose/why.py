@@ -28,8 +28,15 @@ from windlass.diagnose.hypothesis import Conclusion
 from windlass.diagnose.moves import asked_finding, move_lines
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_nodes import with_operator_notes
-from windlass.diagnose.operator_reports import NEW_SECONDS, failure_conclusion, is_done, is_served, missing_pods
-from windlass.diagnose.patches import patches_for
+from windlass.diagnose.operator_reports import (
+    NEW_SECONDS,
+    failure_conclusion,
+    is_done,
+    is_kept,
+    is_served,
+    missing_pods,
+)
+from windlass.diagnose.patches import patches_for, shown
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import quota_finding
@@ -60,8 +67,15 @@ def why(
 
     Without a configuration, the one that the subject's scheduler has published is used, else the defaults.
     """
-    inquiry = Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration)
-    return inquiry.diagnosis()
+    diagnosis = with_proposals(evidence, question, namespace, now, configuration)
+    return msgspec.structs.replace(diagnosis, patches=shown(diagnosis.patches))
+
+
+def with_proposals(
+    evidence: Evidence, question: str, namespace: str, now: int, configuration: Configuration | None = None
+) -> Diagnosis:
+    """The same with all patches that are proposed, for `server_trial` to choose from."""
+    return Inquiry(evidence, find_subject(evidence, question, namespace), now, configuration).diagnosis()
 
 
 class Inquiry(WaitingInquiry):
@@ -198,7 +212,8 @@ class Inquiry(WaitingInquiry):
 
     def _answer(self) -> Answer:
         if is_done(self.subject.item) and not self.subject.pending:
-            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} has completed"))
+            state = "has all its pods, and they are ready" if is_kept(self.subject.item) else "has completed"
+            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} {state}"))
         own_finding = podless_object_finding(self.evidence, self.subject.item, self.now)
         if own_finding is not None:
             return Answer(own_finding)

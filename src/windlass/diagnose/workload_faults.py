@@ -133,6 +133,14 @@ REMEDIES = (
         "pod-security.kubernetes.io/enforce=privileged",
     ),
     (re.compile(r"error looking up|no PriorityClass", re.I), "create what the message names, or correct the name"),
+    (
+        re.compile(r"(max|min)imum \S+ usage per (Container|Pod|PersistentVolumeClaim) is"),
+        "ask for what the namespace's LimitRange allows, or have it changed (kubectl get limitrange -o yaml)",
+    ),
+    (
+        re.compile(r"priority admission controller computed", re.I),
+        "take the field out of the pod's template, or name a PriorityClass that has this value",
+    ),
     (re.compile(r"is being terminated", re.I), "wait until the namespace is gone, and create it and its objects again"),
 )
 """Words of a refusal → what to do about it, where that is not what the code says."""
@@ -146,7 +154,8 @@ def _essence(match: PatternMatch) -> str:
 
 ESSENCE = re.compile(
     r"exceeded quota:|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
-    r"|error looking up|no PriorityClass|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
+    r"|error looking up|no PriorityClass|(max|min)imum \S+ usage per|the \w+ value of (priority|Preemption)"
+    r"|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
     re.I,
 )
 

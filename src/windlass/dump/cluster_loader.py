@@ -17,8 +17,8 @@ import msgspec
 
 from windlass.dump.configuration import Configuration, published_configurations
 from windlass.dump.files import SourceObject, newest_timestamp, read_objects, read_objects_lenient
-from windlass.dump.freeze_note import freeze_note
 from windlass.dump.nim_manifests import nim_objects
+from windlass.kube.freeze import frozen_in
 from windlass.model.codec import PartialObject, Unreadable, decode_object
 from windlass.model.errors import InputError
 from windlass.model.fleet import expand_fleet
@@ -49,6 +49,15 @@ class LoadedCluster:
     """The newest time in the dump, in seconds; 0 if there is none."""
     published_configurations: tuple[Configuration, ...] = ()
     """The configurations that the cluster's schedulers have published."""
+    frozen: str = ""
+    """Since when, by whom and why Windlass is frozen; empty if it is not."""
+    freeze_namespace: str = ""
+
+    @property
+    def freeze_notes(self) -> tuple[str, ...]:
+        """What a plan has to say of a freeze."""
+        undo = f"windlass freeze --off -n {self.freeze_namespace}"
+        return (f"Windlass is {self.frozen}; nothing of it is carried out until `{undo}`",) if self.frozen else ()
 
 
 @dataclass
@@ -85,16 +94,17 @@ def load_cluster(
         builder.put(source)
         if source.kind in ("ConfigMap", "Lease") and isinstance(source.raw, dict):
             published.append({**source.raw, "kind": source.kind})
-            note = freeze_note(source.raw) if source.kind == "ConfigMap" else ""
-            builder.notes += [note] if note else []
     for source in _sources(manifests, keep_going):
         _submit(builder, source, namespace)
+    freeze_namespace, freeze = frozen_in(tree for tree in published if tree["kind"] == "ConfigMap")
     return LoadedCluster(
         objects=(*builder.objects.values(), *builder.nameless),
         problems=tuple(builder.problems),
         notes=tuple(builder.notes),
         newest_timestamp=newest_timestamp(dump) if dump is not None else 0,
         published_configurations=tuple(published_configurations(published)),
+        frozen=str(freeze) if freeze is not None else "",
+        freeze_namespace=freeze_namespace,
     )
 
 

@@ -49,7 +49,7 @@ DIAGNOSIS_KINDS: tuple[Kind, ...] = (
 """Read in addition to the kinds of the engine."""
 GPU_STACK = re.compile(
     r"device-plugin|nvidia|gpu-operator|gpu-feature|nfd-|mig-manager|mps-control|dcgm|fabric-?manager"
-    r"|cluster-autoscaler|karpenter"
+    r"|cluster-autoscaler|karpenter|kmm-worker"
 )
 """Pods of the GPU stack and of autoscalers: their logs and the ConfigMaps of their namespaces are collected."""
 CONTROLLERS = re.compile(r"controller|operator|scheduler|-manager|webhook|admission|binder|reservation")

@@ -184,6 +184,7 @@ class KubeClient:
 
     async def _send_once(self, request: Request) -> bytes:
         session, headers = await self._ready()
+        headers["Accept"] = request.accept
         body = request.encoded_body
         if body is not None:
             headers["Content-Type"] = request.content_type

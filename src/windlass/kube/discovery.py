@@ -1,6 +1,7 @@
 """Finds which of the kinds that Windlass reads a server has, and in which version: CRDs come and go.
 
-Called by `kube.informers` at the start and periodically, and by `dump.collect`.
+Called by `kube.informers` at the start and periodically, and by `dump.collect`. `find_resource` finds where the objects
+of any kind are, for `diagnose.server_trial`.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ class _GroupList(msgspec.Struct, frozen=True):
 class _ApiResource(msgspec.Struct, frozen=True):
     name: str
     kind: str
+    namespaced: bool = True
 
 
 class _ResourceList(msgspec.Struct, frozen=True):
@@ -56,10 +58,26 @@ async def discover(client: KubeClient, kinds: Sequence[Kind]) -> list[Resource]:
     return found
 
 
-async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[str]:
-    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+async def find_resource(client: KubeClient, api_version: str, kind: str) -> Resource | None:
+    """Where the server has objects of this kind; None if it has none."""
+    group, _, version = api_version.rpartition("/")
     try:
-        answer = await client.read(Request("GET", path), _ResourceList)
+        answer = await _resources(client, group, version)
+    except NotFound:
+        return None
+    served = (row for row in answer.resources if row.kind == kind and "/" not in row.name)  # no subresources
+    found = next(served, None)
+    return None if found is None else Resource(kind, found.name, group, version, found.namespaced)
+
+
+async def _resources(client: KubeClient, group: str, version: str) -> _ResourceList:
+    path = f"/apis/{group}/{version}" if group else f"/api/{version}"
+    return await client.read(Request("GET", path), _ResourceList)
+
+
+async def _plurals(client: KubeClient, group: str, version: str) -> frozenset[str]:
+    try:
+        answer = await _resources(client, group, version)
     except NotFound:
         return frozenset()  # the group went away between two questions
     except ApiError as error:

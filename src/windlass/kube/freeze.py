@@ -7,6 +7,9 @@ is. Needs no HTTP library, since the node agent imports it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 import msgspec
 
 from windlass.kube.errors import MalformedAnswer, decode_answer
@@ -16,6 +19,8 @@ from windlass.model.unstructured import Unstructured
 FREEZE_CONFIG_MAP = "windlass-freeze"
 SCHEDULER_NAMESPACE = "windlass-system"
 """Where `install` puts the scheduler, and `up` all of Windlass."""
+AGENTS_NAMESPACE = "windlass-node"
+"""Where only node agents obey: they start nothing."""
 HANDED_OVER = "handed over to kube-scheduler"
 """The reason that `windlass handover` gives."""
 REFRESH_SECONDS, MAX_AGE_SECONDS = 2.0, 4.0
@@ -69,6 +74,22 @@ def decode_freeze(body: bytes) -> FreezeState:
     except MalformedAnswer as error:
         return FreezeState("unreadable", reason=str(error))
     return FreezeState(data.get("state", ""), data.get("since", ""), data.get("by", ""), data.get("reason", ""))
+
+
+def frozen_in(config_maps: Iterable[Mapping[str, Any]]) -> tuple[str, FreezeState | None]:
+    """The namespace in which a scheduler is frozen, and its state; None if none is."""
+    for tree in config_maps:
+        metadata = tree.get("metadata")
+        name, namespace = (
+            (metadata.get(key, "") for key in ("name", "namespace")) if isinstance(metadata, dict) else 2 * ("",)
+        )
+        if name == FREEZE_CONFIG_MAP and namespace != AGENTS_NAMESPACE:
+            data = tree.get("data")
+            texts = {key: str(text) for key, text in data.items()} if isinstance(data, dict) else {}
+            state = FreezeState(*(texts.get(key, "") for key in ("state", "since", "by", "reason")))
+            if state.is_frozen:
+                return str(namespace), state
+    return "", None
 
 
 def freeze_object(namespace: str, state: FreezeState) -> Unstructured:

@@ -8,7 +8,10 @@ import msgspec
 
 JSON = "application/json"
 MERGE_PATCH = "application/merge-patch+json"
+JSON_PATCH = "application/json-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
+METADATA_ONLY = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+"""Asks for an object without its spec, data and status."""
 APPLY_PATCH = "application/apply-patch+yaml"
 
 
@@ -20,6 +23,7 @@ class Request(msgspec.Struct, frozen=True):
     body: Any = None
     """Sent as JSON."""
     content_type: str = JSON
+    accept: str = JSON
     retries_on_429: bool = True
     """After 429 it is sent again when the server says so. An eviction's 429 is an answer, and is not."""
 

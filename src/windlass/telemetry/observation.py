@@ -25,6 +25,8 @@ class Observation(msgspec.Struct, frozen=True):
     snapshot: Snapshot
     plan: Plan
     ledger: Ledger
+    frozen: str = ""
+    """Since when, by whom and why Windlass is frozen; empty if it is not."""
 
 
 def observe_objects(

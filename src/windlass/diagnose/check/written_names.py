@@ -5,9 +5,9 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterator
 
-from windlass.diagnose.check.manifest import IGNORE_ANNOTATION, Manifest
+from windlass.diagnose.check.manifest import IGNORE_ANNOTATION, Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, WARNING, CheckContext, RuleFinding, rule
-from windlass.diagnose.unstructured import nested_map, nested_string
+from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.names import kueue, windlass
 from windlass.model.names.kueue import KUEUE_PREFIX
 from windlass.model.names.windlass import WINDLASS_PREFIX
@@ -62,3 +62,21 @@ def priority_class_exists(manifest: Manifest, context: CheckContext) -> Iterator
                 view.field_path("spec.priorityClassName"),
                 f"there are: {', '.join(sorted(known)) or 'none'}",
             )
+
+
+@rule("pull-secret-exists", WARNING, "The secrets that the pod's images are pulled with exist")
+def pull_secret_exists(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
+    known = context.evidence.secrets if context.evidence is not None else {}
+    made = {f"{other.namespace}/{other.name}" for other in context.of_kind("Secret")}
+    for view in manifest.pods:
+        for place, name in enumerate(pull_secrets(view)):
+            key = f"{manifest.namespace}/{name}"
+            if known.get(key) is False and key not in made:
+                message = f"pull secret {name} does not exist in namespace {manifest.namespace}"
+                fix = f"kubectl create secret docker-registry {name} -n {manifest.namespace} …, or correct the name"
+                yield RuleFinding(message, view.field_path(f"spec.imagePullSecrets[{place}].name"), fix)
+
+
+def pull_secrets(view: PodView) -> list[str]:
+    """The names that the pod itself gives; those of its service account are the cluster's."""
+    return [nested_string(row, "name") for row in nested_maps(view.spec, "imagePullSecrets")]
