@@ -22,6 +22,7 @@ SCENES = Path(__file__).parent / "scenes"
 SECOND = Path(__file__).parent / "second"
 SIXTH = Path(__file__).parent / "sixth"
 EIGHTH = Path(__file__).parent / "eighth"
+NINTH = Path(__file__).parent / "ninth"
 GITHUB = "https://github.com/"
 
 
