@@ -133,10 +133,14 @@ def resize_job_set(api: Api, path: str) -> None:
 
 
 def resize_train_job(api: Api, path: str) -> None:
-    """Its controller can't change the JobSet that it has made (the same webhook): it is deleted and made anew, too."""
+    """Its controller can't change the JobSet that it has made (the same webhook): it is deleted and made anew, too,
+    once that JobSet is gone, for which docs/limits.md has the reason."""
     larger = train_job()
     larger["spec"]["trainer"]["numNodes"] = 6
-    replace(api, path, larger)
+    api.delete(path, propagationPolicy="Foreground")
+    until(lambda: not api.exists(path), 60)
+    until(lambda: not api.exists("/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/work"), 60)
+    api.create(larger)
 
 
 def resize_leader_worker_set(api: Api, path: str) -> None:

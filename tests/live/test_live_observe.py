@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import subprocess
 import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tests.live.scenes import GPU
-from tests.real_cluster.api import Api, until
+from tests.real_cluster.api import Api, ApiError, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.fake_kubelet import node
 
@@ -61,8 +61,10 @@ def api(control_plane: ControlPlane) -> Api:
         found.create({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for account in ("default", "viewer", "admin", "nobody"):
             meta = {"name": account, "namespace": name}
-            if not found.exists(f"/api/v1/namespaces/{name}/serviceaccounts/{account}"):
+            # The controller manager makes `default`, sooner or later.
+            with contextlib.suppress(ApiError):
                 found.create({"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
+            assert found.exists(f"/api/v1/namespaces/{name}/serviceaccounts/{account}")
         found.create(pod(name, "gpu-1"))
     found.create(*role("Role", "viewer", listing, kind="ServiceAccount", name="viewer", namespace="own"))
     found.create(*role("ClusterRole", "all", nodes, kind="ServiceAccount", name="admin", namespace="own"))
@@ -76,7 +78,7 @@ def token_of(api: Api, account: str) -> str:
     return str(api.post(path, body)["status"]["token"])
 
 
-@contextmanager
+@contextlib.contextmanager
 def observing(kubeconfig: Path) -> Iterator[str]:
     command = [str(Path(sys.executable).with_name("windlass")), "observe", "--kubeconfig", str(kubeconfig)]
     command += ["--listen", "127.0.0.1:0", "--behind-proxy"]

@@ -77,7 +77,8 @@ def compare(seed: int) -> Comparison:
 
 
 def decide(world: VictimWorld) -> Plan:
-    settings = Settings(fair_sharing=world.is_fair)
+    # The exact solver keeps every budget.
+    settings = Settings(fair_sharing=world.is_fair, budgets_yield_to=())
     plan, _ = plan_objects([decode_object(tree) for tree in world_objects(world)], settings, EPOCH + NOW)
     return plan
 
