@@ -418,7 +418,11 @@ VALUES: dict[str, tuple[str, ...]] = {
     "the image of container": ("main", "manifest unknown"),
     "the autoscaler fails before": ("could not create quotas tracker",),
     "the pod's spread over": ("topology.kubernetes.io/zone", "1", "3", "gpu-7"),
-    "the kubelet of node ⟦nodeName⟧": ("gpu-7", "Pod team/train-0", "requested number of devices unavailable for nvidia.com/gpu"),
+    "the kubelet of node ⟦nodeName⟧": (
+        "gpu-7",
+        "Pod team/train-0",
+        "requested number of devices unavailable for nvidia.com/gpu",
+    ),
     "Windlass is ⟦frozen⟧": ("frozen since 2026-03-01T12:05:00Z by alice: evictions that nobody understands",),
     "⟦message⟧, for ⟦since⟧ s": ('Pulling image "nvcr.io/nvidia/pytorch:25.06-py3"', "150"),
     "⟦daemon⟧ has no pod on node ⟦node⟧: label": (
