@@ -170,8 +170,6 @@ def _use_cache_directory(numba: Any) -> bool:
             (target / ".writable").touch()
         except OSError:
             continue
-        if target.parent == temporary:
-            _copy_cache(packaged / digest, target)
         numba.config.CACHE_DIR = str(target)
         return True
     return False
@@ -181,12 +179,3 @@ def _is_private(target: Path) -> bool:
     """Compiled code from the cache is executed, so only this user may be able to write there."""
     status = target.stat(follow_symlinks=False)
     return status.st_uid == os.getuid() and not status.st_mode & 0o022
-
-
-def _copy_cache(source: Path, target: Path) -> None:
-    """Copies what was compiled when the image was built: numba reads only a cache folder that it can write."""
-    for file in source.glob("*.nb?"):
-        partial = target / f".{file.name}.{os.getpid()}"
-        if not (target / file.name).exists():
-            partial.write_bytes(file.read_bytes())
-            partial.replace(target / file.name)

@@ -82,20 +82,27 @@ def files_of(folder: Path) -> set[str]:
     return {str(path) for path in found if "__pycache__" not in path.parts and path.name not in NOTES}
 
 
-def test_both_ways_make_the_same_image(buildah: Buildah, node_image: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("role", "command", "says"),
+    [("node", ("node", "run", "--help"), "device plugin"), ("scheduler", ("scheduler", "--help"), "Schedule a real cluster")],
+)
+def test_both_ways_make_the_same_image(
+    buildah: Buildah, role: str, command: tuple[str, ...], says: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
     make_base(buildah, tmp_path / "base")
-    arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", "ROLE=node", "-t", "localhost/windlass-node:1", ".")
+    image = f"localhost/windlass-{role}:1"
+    arguments = ("--build-arg", f"BASE={BASE}", "--build-arg", f"ROLE={role}", "-t", image, ".")
     # chroot: a build needs no namespaces of its own, which a machine may not give.
     buildah("build", "--isolation", "chroot", "--network", "host", "-f", "deploy/Containerfile", *arguments)
-    container = buildah("from", "localhost/windlass-node:1")
+    container = buildah("from", image)
     built = Path(buildah("mount", container)) / "opt/windlass"
-    shipped = unpack(node_image, tmp_path)
+    shipped = unpack(request.getfixturevalue(f"{role}_image"), tmp_path)
     assert files_of(built) == files_of(shipped)
     _, different, unreadable = filecmp.cmpfiles(built, shipped, sorted(files_of(built)), shallow=False)
     assert (different, unreadable) == ([], [])
     run = ("run", "--isolation", "chroot", container, "--")
     assert buildah(*run, "id", "-u") == "65532"
-    assert "device plugin" in buildah(*run, "windlass", "node", "run", "--help")
+    assert says in buildah(*run, "windlass", *command)
 
 
 def test_an_image_does_not_say_where_it_was_made(node_image: Path, tmp_path: Path) -> None:
