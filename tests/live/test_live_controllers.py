@@ -117,19 +117,24 @@ def take_all(api: Api, name: str, priority_class: str = "") -> Callable[[], None
     return end
 
 
-def replace(api: Api, path: str, larger: Object) -> None:
-    api.delete(path, propagationPolicy="Foreground")
-    until(lambda: not api.exists(path), 60)
-    api.create(larger)
-
-
 def resize_job_set(api: Api, path: str) -> None:
     """Its webhook refuses another number of replicas: it is deleted and made anew."""
     with pytest.raises(ApiError, match="immutable"):
         api.patch(path, [{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 3}], "json")
     larger = job_set()
     larger["spec"]["replicatedJobs"][0]["replicas"] = 3
-    replace(api, path, larger)
+    api.delete(path, propagationPolicy="Foreground")
+    until(lambda: not api.exists(path), 60)
+    api.create(larger)
+
+
+def resize_train_job(api: Api, path: str) -> None:
+    """Its controller can't change the JobSet that it has made (the same webhook): it is deleted and made anew, too, and at
+    once: the new TrainJob meets the JobSet, the pods and the Workload of the old one."""
+    larger = train_job()
+    larger["spec"]["trainer"]["numNodes"] = 6
+    api.delete(path, propagationPolicy="Background")
+    api.create(larger)
 
 
 def resize_leader_worker_set(api: Api, path: str) -> None:
@@ -140,13 +145,13 @@ def resize_leader_worker_set(api: Api, path: str) -> None:
     ("made", "resize", "has_workload"),
     [
         pytest.param(job_set, resize_job_set, True, id="JobSet"),
-        pytest.param(train_job, None, True, id="TrainJob"),  # nor does anything resize it: docs/limits.md
+        pytest.param(train_job, resize_train_job, True, id="TrainJob"),
         pytest.param(leader_worker_set, resize_leader_worker_set, False, id="LeaderWorkerSet"),
     ],
 )
 def test_the_life_of_queued_work(
     made: Callable[[], Object],
-    resize: Callable[[Api, str], None] | None,
+    resize: Callable[[Api, str], None],
     has_workload: bool,
     api: Api,
     scheduler: Replica,
@@ -169,10 +174,9 @@ def test_the_life_of_queued_work(
     assert in_use(api) <= QUOTA
     end_urgent()
     until(runs(api, 4), 60, f"resumed\n{scheduler.last_lines()}")
-    if resize is not None:
-        resize(api, path)
-        until(runs(api, 6), 90, f"resized\n{scheduler.last_lines()}")
-        until(lambda: in_use(api) == 6, 60, "the queue's status counts its new size")
+    resize(api, path)
+    until(runs(api, 6), 90, f"resized\n{scheduler.last_lines()}")
+    until(lambda: in_use(api) == 6, 60, "the queue's status counts its new size")
     api.delete(path, propagationPolicy="Background")
     until(lambda: not pods(api, "work") and in_use(api) == 0, 60, f"deleted\n{scheduler.last_lines()}")
     until(lambda: not workload(api, "work"), 60, "its Workload is gone with it")
