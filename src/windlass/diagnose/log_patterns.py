@@ -127,6 +127,7 @@ LOG_PATTERNS = (
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
+        r"|is forbidden: \S+ max limit to request ratio per (container|pod)"
         r"|is forbidden: the (string|integer) value of \w+ .{0,40}must not be provided"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
@@ -145,6 +146,12 @@ LOG_PATTERNS = (
         API,
         remedy="install the gang scheduler that the operator is told to use, or turn gang scheduling off in it",
     ),
+    _pattern(
+        "IMAGE_PULL_FAILED",
+        r"unable to fetch image|failed to resolve image to digest|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b",
+        API,
+    ),
+    _pattern("INVALID_OBJECT", r"\b[A-Z]\w+ \S+ is invalid: (<nil>: )?[\w.\[\]]+", API),
     # HAMi's and Volcano's words for cards that they split
     _pattern(
         "GPU_FULL",
@@ -182,14 +189,24 @@ LOG_PATTERNS = (
     _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
     _pattern(
         "EPHEMERAL_STORAGE",
-        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure",
+        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure"
+        r"|usage of emptydir volume .{0,80}exceeds",
         KUBELET,
     ),
     _pattern("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
     _pattern(
+        "IMAGE_PULL_FAILED",
+        r"failed to (get|pull) (sandbox|pause|infra) image"
+        r"|creat\w+ pod sandbox\b.{0,200}(initializing source|pulling image)",
+        KUBELET,
+        remedy="the image that the message names is the runtime's own, for every pod of the node: let the node reach "
+        "its registry, or set a sandbox image that it can pull in the runtime's configuration",
+    ),
+    _pattern(
         "POD_COUNT_LIMIT",
-        r"failed to (assign|allocate) .{0,30}\bip address|no (available )?ip addresses|no free ip|ip range is full"
-        r"|InsufficientFreeAddresses",
+        r"failed to (assign|allocate) .{0,30}\bip address|no (more |available |free )*(ips?\b|ip ?addresses|addresses)"
+        r"|(ip|address) (range|pool|space|pools)\b.{0,40}(full|exhausted|empty)|InsufficientFreeAddresses"
+        r"|(not enough|out of|ran out of) (ips?\b|(ip )?addresses)",
         KUBELET,
     ),
     # Between the runtime and the driver
@@ -224,7 +241,8 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_NODES_MISSING",
-        r"failed to stat CDI host device|/dev/nvidia\S*:? (no such file|not found)"
+        r"failed to stat CDI host device|empty device edits|no dev(ice)? (directory|nodes?) (under|in|found)"
+        r"|/dev/nvidia\S*:? (no such file|not found)"
         r"|\bCDI\b.{0,60}(unresolv\w*|unknown|not found|no such|missing)|unresolv\w+ CDI"
         r"|(no such|not found|missing|could not locate|cannot find|does not exist|skipping)\b.{0,60}/dev/nvidia"
         r"|error gathering device information .*/dev/nvidia",
@@ -249,6 +267,16 @@ LOG_PATTERNS = (
         KUBELET,
         HOST,
         STACK,
+    ),
+    _pattern(
+        "RUNTIME_NOT_CONFIGURED",
+        r"unknown service runtime\.v1|failed to load plugin.{0,60}grpc\.v1\.cri|invalid (cri )?plugin config"
+        r"|failed to load TOML|no corresponding runtime configured|crio: .{0,60}(invalid|can't parse) .{0,20}config",
+        HOST,
+        KUBELET,
+        remedy="mend what was written into the runtime's configuration last (the toolkit's drop-in, such as "
+        "/etc/containerd/conf.d/99-nvidia.toml), then restart the runtime and see its log",
+        explains=("NODE_UNSCHEDULABLE",),
     ),
     _pattern(
         "FABRIC_NOT_READY",
@@ -351,7 +379,12 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
-    _pattern("DRIVER_MISSING", r"nvidia-smi: (command )?not found", HOST),
+    _pattern(
+        "DRIVER_MISSING",
+        r"nvidia-smi['\"]?: (command )?(not found|no such file)|error validating driver|driver validation failed",
+        HOST,
+        STACK,
+    ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
@@ -372,8 +405,16 @@ LOG_PATTERNS = (
         CONTAINER,
     ),
     _pattern(
+        "CONTAINER_OOM",
+        r"killed by signal: (killed|9)\b|(workers?|tasks?|actors?|process)\b.{0,60}killed .{0,30}\bmemory"
+        r"|ray\.exceptions\.OutOfMemoryError|memory cgroup out of memory: killed process",
+        CONTAINER,
+    ),
+    _pattern(
         "GPU_OOM",
-        r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA"
+        r"(cuda|hip|gpu|vram)\w*\b.{0,60}\bout of memory|CUDA_ERROR_OUT_OF_MEMORY|(cuda|hip)ErrorMemoryAllocation"
+        r"|OutOfMemoryError: (CUDA|HIP)|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|OOM when allocating tensor|ran out of memory trying to allocate"
         r"|no available memory for the cache blocks|less than desired gpu memory utilization",
         CONTAINER,
     ),

@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
-from windlass.diagnose.conflict_names import SPLIT_REMEDY, failing_agents, port_conflict, split_claims, volume_conflict
+from windlass.diagnose.conflict_names import SPLIT_REMEDY, port_conflict, split_claims, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.diagnose.node_words import down_words
 from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
@@ -272,7 +273,7 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     if code == "STORAGE_INSUFFICIENT":
         split = split_claims(evidence, analysis.pod)
         message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
-    proof = failing_agents(evidence, example.node) if code == "NODE_UNSCHEDULABLE" else ()
+    proof = down_words(evidence, example.node) if code == "NODE_UNSCHEDULABLE" else ()
     finding = Finding(code, message, proof, others, remedy)
     return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
 
