@@ -12,6 +12,7 @@ import msgspec
 from windlass.diagnose.contradictions import current_events
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.kubelet_reasons import innermost
 from windlass.diagnose.log_patterns import PatternMatch, match_finding
 from windlass.diagnose.subject import node_of
 from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps, nested_string
@@ -31,8 +32,33 @@ def kubelet_finding(evidence: Evidence, pod: ClusterObject, match: PatternMatch)
     if match.code == "STORAGE_INSUFFICIENT":
         lines = (match.line, *(event.message for event in current_events(evidence, pod)))
         held = next(filter(None, map(ATTACHED_ELSEWHERE.search, lines)), None)
-        return finding if held is None else _attached_elsewhere(evidence, pod, held[1], finding)
+        return (
+            _not_mounted(evidence, pod, match, finding)
+            if held is None
+            else _attached_elsewhere(evidence, pod, held[1], finding)
+        )
     return finding
+
+
+NOT_MOUNTED = re.compile(r'(?:MountVolume|MapVolume|AttachVolume)\.\w+ failed for volume "([^"]+)"')
+DRIVER_LABELS = 2
+"""How many labels of a driver's name (`s3.csi` of s3.csi.aws.com) its pods are called by."""
+
+
+def _not_mounted(evidence: Evidence, pod: ClusterObject, match: PatternMatch, finding: Finding) -> Finding:
+    """Which volume can't be mounted where, why, and whose log on that node says more."""
+    named = NOT_MOUNTED.search(match.line)
+    if named is None:
+        return finding
+    message = f"volume {named[1]} can't be mounted on node {node_of(pod)}: {innermost(match.line)}"
+    volume = evidence.get("PersistentVolume", "", named[1])
+    driver = nested_string(volume.data, "spec", "csi", "driver") if volume is not None else ""
+    start = "-".join(driver.split(".")[:DRIVER_LABELS])
+    mounters = [other for other in evidence.pods_on(node_of(pod)) if driver and start in other.name]
+    remedy = "mend what the message names; the kubelet goes on trying"
+    if mounters:
+        remedy = f"see the log of {mounters[0].title}, which mounts the volumes of {driver} there"
+    return msgspec.structs.replace(finding, headline=message, remedy=finding.remedy or remedy)
 
 
 def _attached_elsewhere(evidence: Evidence, pod: ClusterObject, volume: str, finding: Finding) -> Finding:

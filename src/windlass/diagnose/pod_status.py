@@ -151,6 +151,10 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
         if state == "waiting" and nested_string(details, "reason") == "CreateContainerConfigError":
             message = nested_string(details, "message") or "its configuration is wrong"
             remedy = "create what the message names, or correct the name in the pod's template"
+            if "runAsNonRoot" in message:
+                remedy = "set securityContext.runAsUser to a number that is not 0, or use an image with such a USER"
+            elif "subPath" in message:
+                remedy = "see the volume that the message names: whether it is mounted there, and has that path"
             return [Finding("INVALID_OBJECT", f"container {container} can't be created: {message}", remedy=remedy)]
     return []
 
@@ -378,7 +382,13 @@ def _unready(evidence: Evidence, pod: ClusterObject, now: int) -> Finding:
     )
     warnings = [event.message for event in evidence.events_of(pod) if event.reason == "Unhealthy"]
     said = tuple(f"event of {pod.title}: {message}" for message in warnings[-1:])
-    return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", said, missing=missing)
+    message = f"{pod.title} runs, but has not been ready for {since}"
+    if not warnings:
+        return Finding("UNKNOWN", message, said, missing=missing)
+    return Finding("APP_ERROR", f"{message}: {warnings[-1]}", said, missing=missing, remedy=PROBE_REMEDY)
+
+
+PROBE_REMEDY = "see in its log whether it still loads; compare the probe's port and path with what the program serves"
 
 
 def _deleted_at(pod: ClusterObject) -> int | float:

@@ -21,6 +21,7 @@ from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.moves import making_room_finding
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
+from windlass.diagnose.quotas import closed_queue_finding
 from windlass.diagnose.resource_claims import claim_finding
 from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing, with_rollout
 from windlass.diagnose.scheduler_condition import (
@@ -82,6 +83,7 @@ class WaitingInquiry(WhatIf):
         for finding in (
             self.held_finding(),
             _gated(item),
+            closed_queue_finding(self.evidence, self.subject),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
