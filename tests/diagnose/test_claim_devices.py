@@ -1,4 +1,4 @@
-"""Claims that find no device: more than any node has, an attribute that none has, devices that their driver has tainted."""
+"""Claims that find no device: too many at once, an attribute that none has, devices that their driver has tainted."""
 
 from __future__ import annotations
 

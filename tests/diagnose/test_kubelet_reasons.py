@@ -6,7 +6,7 @@ import pytest
 from tests.diagnose.objects import ask, event, node, pod
 from tests.diagnose.test_lost_plugins import creating
 
-from windlass.diagnose.kubelet_reasons import innermost
+from windlass.diagnose.nested_errors import innermost
 
 
 @pytest.mark.parametrize(

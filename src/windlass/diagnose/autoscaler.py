@@ -11,7 +11,7 @@ import re
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence, once_per_evidence
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.kubelet_reasons import innermost
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.model.times import format_duration, parse_timestamp
 

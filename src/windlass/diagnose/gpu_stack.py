@@ -17,8 +17,8 @@ from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.hypothesis import Hypothesis, conclude
-from windlass.diagnose.kubelet_reasons import innermost
 from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch, match_finding
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.node_words import down_words, ready_condition
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.promised_devices import promised_instances, sharing_findings
@@ -32,6 +32,7 @@ from windlass.diagnose.stack_components import (
     gpu_nodes,
     stack_pods,
 )
+from windlass.diagnose.stack_waits import waiting_components
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
 from windlass.diagnose.workload_faults import daemonset_exclusion, discovery_faults, unworking_discovery, workload_fault
 from windlass.model.names.nvidia import (
@@ -72,7 +73,7 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
     if not nodes.gpu_resources(node):
-        found += failing_components(evidence, node.name)
+        found += failing_components(evidence, node.name) or waiting_components(evidence, node.name, now)
         found += _by_plugin(evidence, node, now)
         found += [fault for finding in found for fault in _behind_component(evidence, node, finding.code, now)]
         if {finding.code for finding in found} & {"DEVICE_PLUGIN_ABSENT", "GFD_LABELS_MISSING"}:
@@ -330,8 +331,14 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     last = complaints(evidence, pod)[-1:] if restarts else ()
     if last and DENIED.search(last[0]):
         return Finding("DEVICE_PERMISSION", f"{message}: it is denied what it needs", last, remedy=DENIED_REMEDY)
+    message += f": {innermost(_line_of(last[0]))}" if last else ""
     is_told = bool(last) or (not restarts and bool(evidence.logs_of(pod)))
     return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if is_told else (unread,))
+
+
+def _line_of(quote: str) -> str:
+    """The line of a log, without where it stands."""
+    return quote.partition("): ")[2] or quote
 
 
 DENIED = re.compile(r": permission denied\b", re.I)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from windlass.diagnose.contradictions import current_events
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.pod_status import STARTING, container_states
 from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.subject import node_of, phase_of
@@ -76,22 +77,6 @@ def _of_layer(evidence: Evidence, pod: ClusterObject, code: str, event: Event) -
 
 
 PLUGIN_REMEDY = "read the log of the driver's kubelet plugin on that node; see what it finds on the host"
-
-
-def innermost(message: str) -> str:
-    """The innermost of the errors that wrap one another in a message: what went wrong first."""
-    first = message.strip().splitlines()[-1] if message.strip() else ""
-    parts = first.split(": ")
-    tail = parts[-1]
-    for part in reversed(parts[:-1]):
-        if len(tail) >= SHORT_ERROR and " " in tail:
-            break
-        tail = f"{part}: {tail}"
-    return tail.rstrip(".")
-
-
-SHORT_ERROR = 30
-"""An error of fewer characters says too little without the one around it."""
 
 
 def _claims(pod: ClusterObject) -> list[str]:

@@ -65,7 +65,8 @@ LOG_PATTERNS = (
         "GPU_HW_FAULT",
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
-        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed",
+        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed"
+        r"|CUDA_ERROR_(ECC|NVLINK)_UNCORRECTABLE|cudaError(ECC|Nvlink)Uncorrectable|uncorrectable nvlink error",
         KUBELET,
         CONTAINER,
         STACK,
@@ -186,6 +187,7 @@ LOG_PATTERNS = (
         r"|mountvolume\.\w+ failed|in the list of registered csi drivers",
         KUBELET,
     ),
+    _pattern("CONTAINER_OOM", r"container init was OOM-?killed|memory limit too low", KUBELET),
     _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
     _pattern(
         "EPHEMERAL_STORAGE",
@@ -212,7 +214,8 @@ LOG_PATTERNS = (
     # Between the runtime and the driver
     _pattern(
         "DRIVER_LIB_MISMATCH",
-        r"driver/library version mismatch|API mismatch: the client has the version",
+        r"driver/library version mismatch|API mismatch: the client has the version"
+        r"|(error|code|status)\W{0,4}803\b|unsupported display driver|(SystemDriverMismatch|SYSTEM_DRIVER_MISMATCH)\b",
         KUBELET,
         CONTAINER,
         STACK,
@@ -222,6 +225,7 @@ LOG_PATTERNS = (
         "CUDA_DRIVER_TOO_OLD",
         r"unsatisfied condition: cuda|cuda driver version is insufficient|nvidia driver on your system is too old"
         r"|forward compatibility was attempted|cudaErrorInsufficientDriver|unsupported PTX version"
+        r"|CompatNotSupportedOnDevice|COMPAT_NOT_SUPPORTED_ON_DEVICE|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
         r"|unsatisfied condition: driver",
         KUBELET,
         CONTAINER,
@@ -261,8 +265,9 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
-        r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
-        r"|runtime ?handler .{0,3}nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
+        r"no runtime for .{0,3}\w+|unknown or invalid runtime name|could not select device driver"
+        r"|runtime ?handler .{0,3}\w+.{0,20}(not|un)"
+        r"|nvidia-container-runtime\S*: (no such file|executable file not found)"
         r"|runtimeclass.* not found",
         KUBELET,
         HOST,
@@ -289,6 +294,7 @@ LOG_PATTERNS = (
     _pattern(
         "FABRIC_NOT_READY",
         r"(error|code|status)\W{0,4}802\b|system not yet initialized|cudaErrorSystemNotReady"
+        r"|CUDA_ERROR_SYSTEM_NOT_READY"
         r"|fabric ?(manager|state)\W.{0,60}(in progress|not running|not started|failed|exited|not ready|mismatch)"
         r"|nvswitch.*(not ready|failed|fatal)",
         KUBELET,
@@ -323,6 +329,7 @@ LOG_PATTERNS = (
         STACK,
         HOST,
     ),
+    _pattern("DRIVER_MISSING", r"(nvml error|initialization error|nvml): driver not loaded", KUBELET, CONTAINER),
     # MIG and sharing
     _pattern(
         "MIG_CONFIG_NOT_APPLIED",

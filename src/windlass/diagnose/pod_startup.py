@@ -31,6 +31,7 @@ from windlass.diagnose.pod_status import (
     probe_findings,
     pull_findings,
     runtime_findings,
+    system_memory_findings,
     uncreated,
     with_mounted_memory,
 )
@@ -60,6 +61,7 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
         *(runtime_findings(pod) if not kubelet else ()),
         *pull_findings(evidence, pod, now),
         *memory_findings(pod),
+        *system_memory_findings(evidence, pod),
         *config_findings(pod),
         *own_faults,
         *early_end_findings(pod),

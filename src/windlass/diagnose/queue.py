@@ -189,7 +189,10 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 def _admitted(workload: ClusterObject) -> bool:
     """Whether all of it is admitted: of an elastic Job that was made larger, further pods may wait for quota."""
     admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
-    is_admitted = admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
+    checks = nested_maps(workload.data, "status", "admissionChecks")
+    is_checked = all(nested_string(check, "state") == "Ready" for check in checks)
+    has_quota = is_checked and bool(nested_map(workload.data, "status", "admission"))
+    is_admitted = admitted == "True" or (not admitted and has_quota)
     return is_admitted and not _asks_for_more(workload)
 
 

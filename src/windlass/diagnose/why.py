@@ -382,7 +382,8 @@ class Inquiry(WaitingInquiry):
         container = gang.waiting_init_container(pod)
         awaited = gang.awaited_sibling(self.evidence, pod) if container else None
         if awaited is None:
-            return None
+            behind = dependency_fault(self.evidence, pod, self.now, container) if container else None
+            return Answer(behind) if behind is not None else None
         sibling, is_leader = awaited
         answer, waits = self._ask_about(sibling), f"init container {container} of {pod.title} waits for {sibling.title}"
         link = Finding("GANG_INCOMPLETE", f"{waits}, which does not run")

@@ -378,10 +378,14 @@ def _serves(item: ClusterObject, service: str, known: list[ClusterObject]) -> bo
 # What a program depends on
 
 
-def dependency_fault(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
-    """The failing workload behind the service, or the name resolution, that the pod's last complaints are about."""
+def dependency_fault(evidence: Evidence, pod: ClusterObject, now: int, waits_in: str = "") -> Finding | None:
+    """The failing workload behind the service, or the name resolution, that the pod's last complaints are about.
+
+    An init container that waits (`waits_in`) does not complain: all that it says counts.
+    """
     for log in current_logs(evidence, pod):
-        for line in [line for line in log.lines if COMPLAINS.search(line)][-MANY_COMPLAINTS:]:
+        is_waiting_log = bool(waits_in) and log.origin.endswith(f"({waits_in})")
+        for line in [line for line in log.lines if is_waiting_log or COMPLAINS.search(line)][-MANY_COMPLAINTS:]:
             for owner in _dependencies(evidence, pod, line):
                 fault = workload_fault(evidence, owner, now) or _crash(evidence, owner)
                 if fault is not None and owner not in owners_of(evidence, pod):
