@@ -65,7 +65,8 @@ LOG_PATTERNS = (
         "GPU_HW_FAULT",
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
-        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed",
+        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed"
+        r"|CUDA_ERROR_(ECC|NVLINK)_UNCORRECTABLE|cudaError(ECC|Nvlink)Uncorrectable|uncorrectable nvlink error",
         KUBELET,
         CONTAINER,
         STACK,
@@ -127,6 +128,7 @@ LOG_PATTERNS = (
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
+        r"|is forbidden: \S+ max limit to request ratio per (container|pod)"
         r"|is forbidden: the (string|integer) value of \w+ .{0,40}must not be provided"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
@@ -145,6 +147,12 @@ LOG_PATTERNS = (
         API,
         remedy="install the gang scheduler that the operator is told to use, or turn gang scheduling off in it",
     ),
+    _pattern(
+        "IMAGE_PULL_FAILED",
+        r"unable to fetch image|failed to resolve image to digest|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b",
+        API,
+    ),
+    _pattern("INVALID_OBJECT", r"\b[A-Z]\w+ \S+ is invalid: (<nil>: )?[\w.\[\]]+", API),
     # HAMi's and Volcano's words for cards that they split
     _pattern(
         "GPU_FULL",
@@ -179,23 +187,35 @@ LOG_PATTERNS = (
         r"|mountvolume\.\w+ failed|in the list of registered csi drivers",
         KUBELET,
     ),
+    _pattern("CONTAINER_OOM", r"container init was OOM-?killed|memory limit too low", KUBELET),
     _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
     _pattern(
         "EPHEMERAL_STORAGE",
-        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure",
+        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure"
+        r"|usage of emptydir volume .{0,80}exceeds",
         KUBELET,
     ),
     _pattern("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
     _pattern(
+        "IMAGE_PULL_FAILED",
+        r"failed to (get|pull) (sandbox|pause|infra) image"
+        r"|creat\w+ pod sandbox\b.{0,200}(initializing source|pulling image)",
+        KUBELET,
+        remedy="the image that the message names is the runtime's own, for every pod of the node: let the node reach "
+        "its registry, or set a sandbox image that it can pull in the runtime's configuration",
+    ),
+    _pattern(
         "POD_COUNT_LIMIT",
-        r"failed to (assign|allocate) .{0,30}\bip address|no (available )?ip addresses|no free ip|ip range is full"
-        r"|InsufficientFreeAddresses",
+        r"failed to (assign|allocate) .{0,30}\bip address|no (more |available |free )*(ips?\b|ip ?addresses|addresses)"
+        r"|(ip|address) (range|pool|space|pools)\b.{0,40}(full|exhausted|empty)|InsufficientFreeAddresses"
+        r"|(not enough|out of|ran out of) (ips?\b|(ip )?addresses)",
         KUBELET,
     ),
     # Between the runtime and the driver
     _pattern(
         "DRIVER_LIB_MISMATCH",
-        r"driver/library version mismatch|API mismatch: the client has the version",
+        r"driver/library version mismatch|API mismatch: the client has the version"
+        r"|(error|code|status)\W{0,4}803\b|unsupported display driver|(SystemDriverMismatch|SYSTEM_DRIVER_MISMATCH)\b",
         KUBELET,
         CONTAINER,
         STACK,
@@ -205,6 +225,7 @@ LOG_PATTERNS = (
         "CUDA_DRIVER_TOO_OLD",
         r"unsatisfied condition: cuda|cuda driver version is insufficient|nvidia driver on your system is too old"
         r"|forward compatibility was attempted|cudaErrorInsufficientDriver|unsupported PTX version"
+        r"|CompatNotSupportedOnDevice|COMPAT_NOT_SUPPORTED_ON_DEVICE|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
         r"|unsatisfied condition: driver",
         KUBELET,
         CONTAINER,
@@ -224,7 +245,8 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_NODES_MISSING",
-        r"failed to stat CDI host device|/dev/nvidia\S*:? (no such file|not found)"
+        r"failed to stat CDI host device|empty device edits|no dev(ice)? (directory|nodes?) (under|in|found)"
+        r"|/dev/nvidia\S*:? (no such file|not found)"
         r"|\bCDI\b.{0,60}(unresolv\w*|unknown|not found|no such|missing)|unresolv\w+ CDI"
         r"|(no such|not found|missing|could not locate|cannot find|does not exist|skipping)\b.{0,60}/dev/nvidia"
         r"|error gathering device information .*/dev/nvidia",
@@ -243,12 +265,23 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
-        r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
-        r"|runtime ?handler .{0,3}nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
+        r"no runtime for .{0,3}\w+|unknown or invalid runtime name|could not select device driver"
+        r"|runtime ?handler .{0,3}\w+.{0,20}(not|un)"
+        r"|nvidia-container-runtime\S*: (no such file|executable file not found)"
         r"|runtimeclass.* not found",
         KUBELET,
         HOST,
         STACK,
+    ),
+    _pattern(
+        "RUNTIME_NOT_CONFIGURED",
+        r"unknown service runtime\.v1|failed to load plugin.{0,60}grpc\.v1\.cri|invalid (cri )?plugin config"
+        r"|failed to load TOML|no corresponding runtime configured|crio: .{0,60}(invalid|can't parse) .{0,20}config",
+        HOST,
+        KUBELET,
+        remedy="mend what was written into the runtime's configuration last (the toolkit's drop-in, such as "
+        "/etc/containerd/conf.d/99-nvidia.toml), then restart the runtime and see its log",
+        explains=("NODE_UNSCHEDULABLE",),
     ),
     _pattern(
         "FABRIC_NOT_READY",
@@ -261,6 +294,7 @@ LOG_PATTERNS = (
     _pattern(
         "FABRIC_NOT_READY",
         r"(error|code|status)\W{0,4}802\b|system not yet initialized|cudaErrorSystemNotReady"
+        r"|CUDA_ERROR_SYSTEM_NOT_READY"
         r"|fabric ?(manager|state)\W.{0,60}(in progress|not running|not started|failed|exited|not ready|mismatch)"
         r"|nvswitch.*(not ready|failed|fatal)",
         KUBELET,
@@ -295,6 +329,7 @@ LOG_PATTERNS = (
         STACK,
         HOST,
     ),
+    _pattern("DRIVER_MISSING", r"(nvml error|initialization error|nvml): driver not loaded", KUBELET, CONTAINER),
     # MIG and sharing
     _pattern(
         "MIG_CONFIG_NOT_APPLIED",
@@ -351,7 +386,12 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
-    _pattern("DRIVER_MISSING", r"nvidia-smi: (command )?not found", HOST),
+    _pattern(
+        "DRIVER_MISSING",
+        r"nvidia-smi['\"]?: (command )?(not found|no such file)|error validating driver|driver validation failed",
+        HOST,
+        STACK,
+    ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
@@ -372,8 +412,16 @@ LOG_PATTERNS = (
         CONTAINER,
     ),
     _pattern(
+        "CONTAINER_OOM",
+        r"killed by signal: (killed|9)\b|(workers?|tasks?|actors?|process)\b.{0,60}killed .{0,30}\bmemory"
+        r"|ray\.exceptions\.OutOfMemoryError|memory cgroup out of memory: killed process",
+        CONTAINER,
+    ),
+    _pattern(
         "GPU_OOM",
-        r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA"
+        r"(cuda|hip|gpu|vram)\w*\b.{0,60}\bout of memory|CUDA_ERROR_OUT_OF_MEMORY|(cuda|hip)ErrorMemoryAllocation"
+        r"|OutOfMemoryError: (CUDA|HIP)|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|OOM when allocating tensor|ran out of memory trying to allocate"
         r"|no available memory for the cache blocks|less than desired gpu memory utilization",
         CONTAINER,
     ),

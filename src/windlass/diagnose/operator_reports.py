@@ -6,6 +6,7 @@ created pods, or lack some of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from windlass.diagnose import log_patterns, refusal
@@ -13,6 +14,7 @@ from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.reports import status_reports
 from windlass.diagnose.subject import Subject, phase_of
 from windlass.diagnose.unstructured import (
     find_condition,
@@ -49,7 +51,32 @@ def _said_failure(subject: Subject, said: list[tuple[str, str]], lacking: int) -
     if any("DeadlineExceeded" in text for _, text in said):
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
         return Finding("DURATION_EXCEEDED", f"{said[0][0]}: {said[0][1]}", remedy=remedy)
-    return _unclassified(subject, said, lacking)
+    return _ended_pods(subject, said) or _unclassified(subject, said, lacking)
+
+
+def _ended_pods(subject: Subject, said: list[tuple[str, str]]) -> Finding | None:
+    """How its pods ended, where they are gone and only its status repeats it."""
+    texts = [*said, *((item.title, report.text) for item in subject.related for report in status_reports(item))]
+    for code, words in ENDS:
+        for who, text in texts:
+            if words.search(text):
+                where = f"-n {subject.item.namespace}"
+                missing = MissingEvidence("the log of a failed pod", f"kubectl logs {where} POD --previous")
+                return Finding(code, f"{who}: {text}", missing=() if code == "CONTAINER_OOM" else (missing,))
+    return None
+
+
+ENDS = (
+    ("CONTAINER_OOM", re.compile(r"\bOOMKilled\b")),
+    (
+        "APP_ERROR",
+        re.compile(
+            r"BackoffLimitExceeded|backoff limit|exit code \d+|\d+ replica\(s\) failed|PodFailurePolicy|FailedIndexes",
+            re.I,
+        ),
+    ),
+)
+"""Code → words of a controller for how the pods ended that it has made."""
 
 
 def _unclassified(subject: Subject, said: list[tuple[str, str]], lacking: int) -> Finding:
@@ -107,10 +134,20 @@ def is_done(item: ClusterObject) -> bool:
         return not any(nested_string(condition, "reason").startswith("Fail") for condition in done)
     if not is_kept(item):
         return False
+    if rests(item):
+        return True
     wanted = nested_int(item.data, "spec", "replicas") if "replicas" in nested_map(item.data, "spec") else 1
     status = nested_map(item.data, "status")
     current = nested_int(status, "updatedReplicas") if "updatedReplicas" in status else wanted
     return bool(wanted) and nested_int(status, "readyReplicas") >= wanted and current >= wanted
+
+
+def rests(item: ClusterObject) -> bool:
+    """Whether it is meant to have no pods now: scaled to zero, or a CronJob between two runs."""
+    spec, status = nested_map(item.data, "spec"), nested_map(item.data, "status")
+    if item.kind == "CronJob":
+        return not nested_bool(spec, "suspend") and not status.get("active")
+    return is_kept(item) and spec.get("replicas") == 0
 
 
 def is_kept(item: ClusterObject) -> bool:

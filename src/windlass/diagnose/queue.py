@@ -16,9 +16,9 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.reports import event_reports, status_reports
 from windlass.diagnose.subject import Subject
+from windlass.diagnose.suspended import suspension_finding
 from windlass.diagnose.unstructured import (
     find_condition,
-    nested_bool,
     nested_int,
     nested_map,
     nested_maps,
@@ -88,7 +88,7 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         if found is not None:
             return found
     is_decided = workload is not None and _admitted(workload)
-    return _suspended(subject, is_decided) if is_decided or not queue else None
+    return suspension_finding(evidence, subject, is_decided) if is_decided or not queue else None
 
 
 def is_said_by_windlass(subject: Subject, finding: Finding) -> bool:
@@ -189,7 +189,10 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 def _admitted(workload: ClusterObject) -> bool:
     """Whether all of it is admitted: of an elastic Job that was made larger, further pods may wait for quota."""
     admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
-    is_admitted = admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
+    checks = nested_maps(workload.data, "status", "admissionChecks")
+    is_checked = all(nested_string(check, "state") == "Ready" for check in checks)
+    has_quota = is_checked and bool(nested_map(workload.data, "status", "admission"))
+    is_admitted = admitted == "True" or (not admitted and has_quota)
     return is_admitted and not _asks_for_more(workload)
 
 
@@ -311,26 +314,6 @@ def _ready_timeouts(evidence: Evidence, workload: ClusterObject) -> int:
     counted = sum(nested_int(row, "count") for row in stats if nested_string(row, "reason") == "PodsReadyTimeout")
     known = max(sum(event.count for event in events), counted)
     return max(known, nested_int(workload.data, "status", "requeueState", "count")) if known else 0
-
-
-def suspended_object(subject: Subject) -> ClusterObject | None:
-    """The subject, the nearest owner, or what it owns above its pods, with `suspend: true`."""
-    places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
-    for item in (subject.item, *subject.owners, *subject.related):
-        if any(nested_bool(item.data, *place) for place in places):
-            return item
-    return None
-
-
-def _suspended(subject: Subject, is_decided: bool) -> Finding | None:
-    item = suspended_object(subject)
-    if item is None or subject.pods:
-        return None
-    if is_decided:
-        message = f"its queue has admitted it, but {item.title} is still suspended (suspend: true)"
-        remedy = f"see the log of the controller of {item.kind}; if it does not resume it, set suspend to false"
-        return Finding("JOB_SUSPENDED", message, remedy=remedy)
-    return Finding("JOB_SUSPENDED", f"{item.title} is suspended (suspend: true) and is in no queue")
 
 
 def _loop(evidence: Evidence, subject: Subject) -> Finding | None:

@@ -13,14 +13,17 @@ import msgspec
 from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.conflict_names import unprovisioned_claim
 from windlass.diagnose.engine_view import engine_finding, queueing_finding, unhealthy_gpus
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.moves import making_room_finding
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
+from windlass.diagnose.quotas import closed_queue_finding
 from windlass.diagnose.resource_claims import claim_finding
 from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing, with_rollout
 from windlass.diagnose.scheduler_condition import (
@@ -39,7 +42,7 @@ from windlass.diagnose.scheduler_health import (
 )
 from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
-from windlass.diagnose.virtual_gpus import registered_cards, too_large_finding, without_card_parts
+from windlass.diagnose.virtual_gpus import foreign_parts, registered_cards, too_large_finding, without_card_parts
 from windlass.diagnose.what_if import WhatIf
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
@@ -82,6 +85,7 @@ class WaitingInquiry(WhatIf):
         for finding in (
             self.held_finding(),
             _gated(item),
+            closed_queue_finding(self.evidence, self.subject),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
@@ -188,6 +192,7 @@ class WaitingInquiry(WhatIf):
         sibling = self._sibling(pods)
         if sibling is not None:
             return sibling
+        pods = [without_card_parts(pod) for pod in pods] if registered_cards(self.evidence) else pods
         placed = self.fit.count_placeable(pods)
         if placed < len(pods):
             return self._not_all_fit(pods, placed)
@@ -317,6 +322,9 @@ class WaitingInquiry(WhatIf):
         cards = registered_cards(self.evidence)
         if cards and (too_large := too_large_finding(cards, pod)) is not None:
             return Answer(too_large)
+        said = latest_words(self.evidence, item) if item is not None else ""
+        if cards and (foreign := foreign_parts(self.evidence, pod, said)) is not None:
+            return Answer(foreign)
         pod = without_card_parts(pod) if cards else pod
         try:
             hold = self.fit.hold_reason(pod)
@@ -366,6 +374,12 @@ class WaitingInquiry(WhatIf):
             finding = absent
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
+        elif (failing := unprovisioned_claim(self.evidence, analysis.pod)) is not None:
+            message = f"claim {failing[0]} gets no volume: {innermost(failing[1])}"
+            where = f"-n {analysis.pod.metadata.namespace} {failing[0]}"
+            remedy = f"mend what its provisioner names: kubectl describe pvc {where}"
+            proof = (f"event of PersistentVolumeClaim {failing[0]}: {failing[1]}",)
+            finding = Finding("STORAGE_INSUFFICIENT", message, proof, remedy=remedy)
         elif item is not None and not sees_all_pods(self.evidence):
             message = "nothing that you may see blocks it, but the nodes also run pods that you may not see"
             finding = condition_finding(self.evidence, item, message)
