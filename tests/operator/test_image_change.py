@@ -38,6 +38,8 @@ class Sets:
     view: StatefulSetView
     broken: frozenset[str] = frozenset()
     """Images whose pods never become ready."""
+    host: str = ""
+    """Where all of its pods are; empty: each is on a node of its own."""
     most: list[int] = field(default_factory=list)
     """How many pods had the new image after each step."""
 
@@ -85,7 +87,12 @@ class Sets:
         key = f"team/llm-{ordinal}"
         labels = {"controller-revision-hash": image}
         self.world.pods[key] = PodView(
-            key=key, uid=f"{key}-{image}", node=f"gpu-{ordinal:03d}", gpus=8, owner_uid="uid-llm", labels=labels
+            key=key,
+            uid=f"{key}-{image}",
+            node=self.host or f"gpu-{ordinal:03d}",
+            gpus=1 if self.host else 8,
+            owner_uid="uid-llm",
+            labels=labels,
         )
 
 
@@ -160,6 +167,18 @@ def test_a_gate_with_a_ratio_compares_the_last_pods_with_those_before() -> None:
     assert sets.images() == [OLD] + [NEW] * 5
     assert ended(play) == "Succeeded"
     assert sets.images() == [NEW] * 6
+
+
+def test_faults_of_a_node_that_has_pods_of_both_images_count() -> None:
+    play, sets = served()
+    for ordinal in range(6):
+        key = f"team/llm-{ordinal}"
+        play.world.pods[key] = msgspec.structs.replace(play.world.pods[key], node="gpu-000", gpus=1)
+    sets.host = "gpu-000"
+    play.run(lambda: play.world.change("serve-2").status.phase == "Baking")
+    play.world.fail_gpu_under_work("gpu-000", 3, "Xid 119")
+    assert ended(play) == "RolledBack"
+    assert "Xid 119 on 1 of 1 changed, 0 of 0 control nodes" in play.world.change("serve-2").status.message
 
 
 def test_an_abort_leaves_what_has_it_and_keeps_it_from_the_others() -> None:

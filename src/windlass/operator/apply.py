@@ -221,7 +221,8 @@ class Applier:
 
 
 def _workloads(api_version: str) -> Resource:
-    return Resource("Workload", "workloads", *api_version.split("/"))
+    group, _, version = api_version.partition("/")
+    return Resource("Workload", "workloads", group, version)
 
 
 def report_event(write: PutStatus, metadata: ObjectMeta) -> Event | None:

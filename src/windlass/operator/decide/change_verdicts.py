@@ -25,6 +25,8 @@ class Sides(msgspec.Struct, frozen=True):
     control: tuple[str, ...]
     earlier: frozenset[str]
     """Those of the changed ones that have passed in an earlier wave."""
+    touched: tuple[str, ...] = ()
+    """Nodes that have the old value, too: their faults count all the same."""
 
 
 def verdicts(
@@ -44,8 +46,9 @@ def verdicts(
         if since and parse_timestamp(repair.status.opened) >= since and repair.spec.node in control:
             faults.setdefault(repair.spec.node, (repair.spec.fault,))
     under_way = tuple(name for name, record in judged.items() if not record.result and record.faults)
-    with_faults = Compared((*ours, *under_way), control, compared.hours)
-    silent = [name for name in ours if not pool.nodes[name].is_ready]
+    touched = (*ours, *sides.touched)
+    with_faults = Compared((*touched, *under_way), control, compared.hours)
+    silent = [name for name in touched if not pool.nodes[name].is_ready]
     yield judge_faults(with_faults, faults, silent, change.spec.max_faults, change.spec.fault_rate)
     yield from judge_work(pool, change, status, ours)
     if status.phase in ("Baking", "Held"):

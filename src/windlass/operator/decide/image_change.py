@@ -45,15 +45,15 @@ def image_now(pool: Pool, change: FleetChange) -> str:
 
 
 def image_sides(run: ChangeRun) -> Sides:
-    """Nodes whose pods all have the new image, and such whose pods all have the old one: a node with both says
-    nothing."""
+    """Nodes whose pods all have the new image, and such whose pods all have the old one: for the values of gates a
+    node with both says nothing."""
     pool, found = run.pool, find_set(run.pool, run.change)
     if found is None:
         return Sides((), (), frozenset())
     is_rolled = image_now(pool, run.change) == run.status.to
     before = run.waves[run.status.wave - 1].nodes if run.status.wave else 0
     first = found.replicas - min(found.replicas, node_count(before, found.replicas, round_up=True))
-    changed, control, earlier = [], [], set()
+    changed, control, mixed, earlier = [], [], [], set()
     for name in pool.nodes:
         pods = _pods(pool, found, name)
         has_new = {is_rolled and pod.labels.get(REVISION_LABEL) == found.revision for pod in pods}
@@ -61,9 +61,11 @@ def image_sides(run: ChangeRun) -> Sides:
             changed.append(name)
         elif has_new == {False}:
             control.append(name)
+        elif has_new:
+            mixed.append(name)
         if pods and all(ordinal(pod) >= first for pod in pods):
             earlier.add(name)
-    return Sides(tuple(changed), tuple(control), frozenset(earlier))
+    return Sides(tuple(changed), tuple(control), frozenset(earlier), tuple(mixed))
 
 
 def ordinal(pod: PodView) -> int:
