@@ -17,6 +17,8 @@ REPAIR_PHASES = (
     *("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating"),
     *("Held", "Ticket", "Returned"),
 )
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
+"""Phases that no person has to end."""
 WHOLE_NODE = -1
 _MAX_INDEX = 255
 
