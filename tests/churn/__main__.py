@@ -5,8 +5,8 @@
 
 Every line is an hour (a minute): memory, what is there, and what the scheduler believes beside what the cluster says.
 The exit code is 1 if these differ, or if the memory of the last quarter is above that of the second by more than a
-tenth. On the virtual clock the embedded API server keeps less of its history than else (`HISTORY_BYTES` a kind): filling
-up what it may keep would take all day, and hide whatever else grows.
+tenth. On the virtual clock the embedded API server keeps less of its history than else (`HISTORY_BYTES` a kind):
+filling up what it may keep would take all day, and hide whatever else grows.
 """
 
 from __future__ import annotations
