@@ -186,7 +186,8 @@ def test_gates_forbid_preemption_until_all_of_them_are_open() -> None:
     assert made(WORKLOAD).preemption_policy == "PreemptLowerPriority"
     gated = changed(WORKLOAD, "spec/preemptionGates", [{"name": "g"}, {"name": "h"}])
     assert made(gated).preemption_policy == "Never"
-    for positions, policy in ((("Open",), "Never"), (("Open", "Closed"), "Never"), (("Open",) * 2, "PreemptLowerPriority")):
+    opened = {("Open",): "Never", ("Open", "Closed"): "Never", ("Open", "Open"): "PreemptLowerPriority"}
+    for positions, policy in opened.items():
         states = [{"name": name, "position": position} for name, position in zip("gh", positions, strict=False)]
         assert made(changed(gated, "status/preemptionGates", states)).preemption_policy == policy, positions
 

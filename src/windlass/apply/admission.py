@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -44,7 +44,6 @@ from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Resize
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
-from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.names.windlass import STOPPED_AT_DURATION_ANNOTATION
 from windlass.model.pod import Pod

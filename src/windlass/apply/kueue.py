@@ -17,7 +17,7 @@ from windlass.model.decision import Admit
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.kueue.workloads import PODS_READY, WAIT_FOR_RECOVERY, WAIT_FOR_START
-from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL, HOSTNAME_LABEL
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp, parse_timestamp

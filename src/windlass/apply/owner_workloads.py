@@ -40,9 +40,7 @@ MAX_CREATIONS = 16
 
 
 class OwnerWorkloadReconciler:
-    def __init__(
-        self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter, reader: OwnerReader
-    ) -> None:
+    def __init__(self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter, reader: OwnerReader) -> None:
         self._cache, self._writer, self._starter, self._reader = cache, writer, starter, reader
         self._creation_slots = asyncio.Semaphore(MAX_CREATIONS)
         self._unsettled: dict[tuple[str, str], None] = {}

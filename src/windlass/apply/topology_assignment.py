@@ -1,9 +1,9 @@
 """What the status of an admitted Workload says about where its pods run, in the words that Kueue reads.
 
-`apply.admission` writes it. Kueue names the host alone where that is the lowest level of the flavor's Topology, else all
-levels, and counts an assignment in any other words for nothing: with a queue that is handed back to it, the place would
-be given away a second time. In a flavor without a Topology the hosts are named, for a new leader that has to know where
-pods which don't exist yet will be.
+`apply.admission` writes it. Kueue names the host alone where that is the lowest level of the flavor's Topology, else
+all levels, and counts an assignment in any other words for nothing: with a queue that is handed back to it, the place
+would be given away a second time. In a flavor without a Topology the hosts are named, for a new leader that has to know
+where pods which don't exist yet will be.
 """
 
 from __future__ import annotations
