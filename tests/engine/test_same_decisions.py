@@ -143,7 +143,8 @@ def of_their_own_shape(objects) -> None:
     """Every third pod with a request that no other has."""
     for number, one in enumerate(obj for obj in objects if obj["kind"] == "Pod"):
         if number % 3:
-            one["spec"]["containers"][0].setdefault("resources", {}).setdefault("limits", {})["memory"] = str(number + 1)
+            resources = one["spec"]["containers"][0].setdefault("resources", {})
+            resources.setdefault("limits", {})["memory"] = str(number + 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
