@@ -144,3 +144,42 @@ def test_a_network_that_can_not_be_set_up_is_no_fault_of_the_runtime() -> None:
     found = ask("pod/asked", *sandbox('plugin type="x" failed (add): no route in the network', "kata"))
     assert found.code == "UNKNOWN"
     assert "its network is not set up" in found.headline
+
+
+# Attempts that failed, and have been replaced
+
+
+def attempt(name: str, begun: str, ended: str = "") -> Unstructured:
+    """A pod of a Job that runs, or has failed at `ended`."""
+    if not ended:
+        state = {"containerStatuses": [{"name": "main", "ready": True, "state": {"running": {"startedAt": begun}}}]}
+        return pod(name, 1, on="g1", owner=("Job", "j"), status=state)
+    terminated = {"exitCode": 1, "reason": "Error", "finishedAt": ended}
+    state = {"startTime": begun, "containerStatuses": [{"name": "main", "state": {"terminated": terminated}}]}
+    return pod(name, 1, on="g1", owner=("Job", "j"), phase="Failed", status=state)
+
+
+def retried(begun: str, failed_after: str) -> Any:
+    spec = {"parallelism": 1, "completions": 1, **TEMPLATE}
+    first = attempt("j-1", "2026-03-01T09:00:00Z", failed_after)
+    return ask("job/j", HERE, made("Job", "j", spec, "batch/v1"), first, attempt("j-2", begun))
+
+
+def test_an_attempt_that_has_outlasted_the_failed_one_is_well() -> None:
+    assert retried("2026-03-01T09:30:00Z", "2026-03-01T09:20:00Z").code == "NONE"
+
+
+def test_an_attempt_that_may_still_fail_as_the_first_one_is_not() -> None:
+    assert retried("2026-03-01T11:50:00Z", "2026-03-01T09:20:00Z").code != "NONE"
+
+
+def test_an_evicted_pod_that_was_left_behind_does_not_matter() -> None:
+    status = {"replicas": 1, "readyReplicas": 1, "updatedReplicas": 1}
+    evicted = {"reason": "Evicted", "message": "The node was low on resource: memory."}
+    parts = (
+        made("Deployment", "d", {"replicas": 1, **TEMPLATE}, "apps/v1", status=status),
+        made("ReplicaSet", "d-1", {"replicas": 1}, "apps/v1", owner=("Deployment", "d")),
+        pod("d-1-old", 1, on="g1", owner=("ReplicaSet", "d-1"), phase="Failed", status=evicted),
+        pod("d-1-new", 1, on="g1", owner=("ReplicaSet", "d-1"), status=READY),
+    )
+    assert ask("deploy/d", HERE, *parts).code == "NONE"

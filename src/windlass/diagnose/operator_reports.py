@@ -49,7 +49,7 @@ def _said_failure(subject: Subject, said: list[tuple[str, str]], lacking: int) -
     for source in (log_patterns.API, log_patterns.KUBELET):
         for seen in log_patterns.find_matches(logs, source):
             return Finding(seen.code, "", (f"{seen.origin}: {seen.line}",))
-    if any("DeadlineExceeded" in text for _, text in said):
+    if any(DEADLINE.search(text) for _, text in said):
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
         return Finding("DURATION_EXCEEDED", f"{said[0][0]}: {said[0][1]}", remedy=remedy)
     return _ended_pods(subject, said) or _unclassified(subject, said, lacking)
@@ -67,6 +67,7 @@ def _ended_pods(subject: Subject, said: list[tuple[str, str]]) -> Finding | None
     return None
 
 
+DEADLINE = re.compile(r"DeadlineExceeded|\bactiveDeadlineSeconds\b|deadline exceeded", re.I)
 ENDS = (
     ("CONTAINER_OOM", re.compile(r"\bOOMKilled\b")),
     (

@@ -16,6 +16,7 @@ from math import inf
 import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
+from windlass.diagnose.attempts import current_pods
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
@@ -218,7 +219,7 @@ class Inquiry(WaitingInquiry):
         ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
-        is_failing_kept = is_kept(self.subject.item) and any(map(is_failing, self.subject.pods))
+        is_failing_kept = is_kept(self.subject.item) and any(map(is_failing, current_pods(self.subject, self.now)))
         if is_done(self.subject.item) and not self.subject.pending and not is_failing_kept:
             state = "has all its pods, and they are ready" if is_kept(self.subject.item) else "has completed"
             state = "wants no pods (replicas: 0)" if rests(self.subject.item) else state
@@ -232,7 +233,7 @@ class Inquiry(WaitingInquiry):
             return Answer(fault, patches=patches_for(self, fault, None))
         if not self.subject.pods:
             return self._without_pods()
-        placed = [pod for pod in self.subject.pods if node_of(pod)]
+        placed = [pod for pod in current_pods(self.subject, self.now) if node_of(pod)]
         waiting = self.subject.pending
         if waiting:
             return self.waiting_answer(waiting)
