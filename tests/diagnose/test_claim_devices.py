@@ -112,3 +112,31 @@ def test_a_driver_is_known_by_what_its_log_calls_it() -> None:
 def test_another_daemon_that_crashes_is_not_its_driver() -> None:
     parts, logs = driver("agent", "failed to run: context deadline exceeded")
     assert ask("pod/asked", node("g1"), *parts, *waiting(1), logs=logs).code == "UNKNOWN"
+
+
+# What keeps the pod off its devices' nodes, whatever its claims get
+
+
+def test_the_taint_of_the_node_that_has_the_devices() -> None:
+    taints = [{"key": "team", "value": "a", "effect": "NoSchedule"}]
+    others = node("cp", taints=[{"key": "node-role.kubernetes.io/control-plane", "effect": "NoSchedule"}])
+    found = ask("pod/asked", others, node("g1", taints=taints), published("g1", 1), *waiting(1))
+    assert found.code == "TAINT_NOT_TOLERATED"
+    assert "team=a:NoSchedule" in found.headline
+    assert "g1" in found.headline
+
+
+def test_the_memory_of_the_node_that_has_the_devices() -> None:
+    asked = pod(
+        "asked",
+        cpu="64",
+        spec={"resourceClaims": [{"name": "r", "resourceClaimName": "mine"}]},
+    )
+    *objects, _ = waiting(1)
+    found = ask("pod/asked", node("m1", cpu="128"), node("g1", cpu="32"), published("g1", 1), *objects, asked)
+    assert found.code == "CPU_MEM_INSUFFICIENT"
+    assert "g1" in found.headline
+
+
+def test_where_the_node_would_take_it_nothing_is_known() -> None:
+    assert ask("pod/asked", node("g1"), published("g1", 1), *waiting(1)).code == "UNKNOWN"

@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import re
+
 from windlass.diagnose.contradictions import current_events
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
-from windlass.diagnose.finding import Finding
+from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.pod_status import STARTING, container_states
 from windlass.diagnose.reports import COMPLAINS
@@ -52,8 +54,26 @@ def layer_findings(evidence: Evidence, pod: ClusterObject) -> list[Finding]:
     if not _is_being_created(pod):
         return []
     warnings = [event for event in current_events(evidence, pod) if event.warning]
+    if warnings and (handler := _failing_handler(pod, warnings[-1])) is not None:
+        return [handler]
     code = LAYERS.get(warnings[-1].reason, "") if warnings else ""
     return [_of_layer(evidence, pod, code, warnings[-1])] if code else []
+
+
+def _failing_handler(pod: ClusterObject, event: Event) -> Finding | None:
+    """The runtime that the pod's class names can't start its sandbox, and the network is not what it lacks."""
+    name = nested_string(pod.data, "spec", "runtimeClassName")
+    if event.reason != "FailedCreatePodSandBox" or not name or not RUNTIME_WORDS.search(event.message):
+        return None
+    message = f"the runtime {name} of node {node_of(pod)} can't start the sandbox of {pod.title}"
+    missing = MissingEvidence("the logs of the runtime", f"windlass doctor node {node_of(pod)}")
+    quote = f"event of {pod.title}: {event.message}"
+    remedy = f"see the runtime's log on the node, and whether {name} is installed there as its class needs it"
+    said = f"{message}: {innermost(event.message)}"
+    return Finding("RUNTIME_NOT_CONFIGURED", said, (quote,), remedy=remedy, missing=(missing,))
+
+
+RUNTIME_WORDS = re.compile(r"\bshim\b|containerd task|OCI runtime|\b(runc|crun|kata|runsc|vsock|qemu)\b", re.I)
 
 
 def _is_being_created(pod: ClusterObject) -> bool:

@@ -59,6 +59,9 @@ def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "", explains:
 FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
 """Xid codes of hardware or driver faults; 13, 31, 43, 45 and 68 are faults of the program."""
 
+DEVICE_FILES = r"/dev/(nvidia|kfd|dri/|accel|davinci|infiniband|neuron|vfio|hl)"
+"""Device files of accelerators and of their network."""
+
 LOG_PATTERNS = (
     # Hardware faults first: the first pattern that matches a line wins
     _pattern(
@@ -66,6 +69,7 @@ LOG_PATTERNS = (
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
         r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed"
+        r"|AER: .{0,20}Uncorrect\w* \(Fatal\)|NVRM: No NVIDIA GPU found"
         r"|CUDA_ERROR_(ECC|NVLINK)_UNCORRECTABLE|cudaError(ECC|Nvlink)Uncorrectable|uncorrectable nvlink error",
         KUBELET,
         CONTAINER,
@@ -225,7 +229,8 @@ LOG_PATTERNS = (
         "CUDA_DRIVER_TOO_OLD",
         r"unsatisfied condition: cuda|cuda driver version is insufficient|nvidia driver on your system is too old"
         r"|forward compatibility was attempted|cudaErrorInsufficientDriver|unsupported PTX version"
-        r"|CompatNotSupportedOnDevice|COMPAT_NOT_SUPPORTED_ON_DEVICE|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+        r"|PTX was compiled with an unsupported toolchain|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+        r"|CompatNotSupportedOnDevice|COMPAT_NOT_SUPPORTED_ON_DEVICE"
         r"|unsatisfied condition: driver",
         KUBELET,
         CONTAINER,
@@ -238,7 +243,8 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_ID_STALE",
-        r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
+        r"unknown device id|device error: \d+: unknown device|device error: .*GPU-.* not found"
+        r"|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
         KUBELET,
         CONTAINER,
         STACK,
@@ -321,8 +327,8 @@ LOG_PATTERNS = (
         "DEVICE_PERMISSION",
         r"avc:\s+denied|selinux context.{0,120}(permission denied|not permitted)"
         r"|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
-        r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
-        r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions"
+        rf"|{DEVICE_FILES}\S*:? (read-write: )?(permission denied|operation not permitted)"
+        rf"|(permission denied|operation not permitted).{{0,40}}{DEVICE_FILES}|insufficient permissions"
         r"|(bpf_prog_query|device rules|device filters).{0,160}(not permitted|permission denied)",
         KUBELET,
         CONTAINER,
@@ -393,6 +399,12 @@ LOG_PATTERNS = (
         STACK,
     ),
     _pattern(
+        "DRIVER_MISSING",
+        r"\bnvidia\w*: (version magic|unknown symbol|disagrees about version)|unsigned module loading is restricted"
+        r"|was loaded and obtained ownership of the nvidia|module is in use by another driver",
+        HOST,
+    ),
+    _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
         r"|incompatible (platform|strategy) detected"
@@ -406,7 +418,7 @@ LOG_PATTERNS = (
         "SHM_TOO_SMALL",
         r"insufficient shared memory|killed by signal: bus error|unexpected bus error"
         r"|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
-        r"|/dev/shm.{0,60}(no space|too small|full)"
+        r"|/dev/shm.{0,60}(no space|too small|full)|no space left.{0,40}/dev/shm"
         r"|shm.{0,20}size.{0,30}(increase|insufficient)|bus error \(core dumped\)"
         r"|error while creating shared memory segment|unable to mmap \d+ bytes from file </torch",
         CONTAINER,
@@ -432,12 +444,13 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
-        r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
-        r"|no (nvidia |cuda )?(gpu|accelerator|cuda device|platform)s? (was |were )?(found|detected|available|visible)"
+        r"no (cuda|hip|xpu) gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
+        r"|no (nvidia |cuda |hip |amd )?(gpu|accelerator|cuda device|platform)s? (was |were )?"
+        r"(found|detected|available|visible)|hipErrorNoDevice"
         r"|failed to infer device type|is_available\(\)( is|:| returned| ==)? false"
         r"|nvidia-smi[\"'`]?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
-        r"|no cuda-capable device is detected",
+        r"|no (cuda|rocm)-capable device is detected",
         CONTAINER,
         KUBELET,
     ),

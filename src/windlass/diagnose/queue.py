@@ -43,10 +43,18 @@ MESSAGES = (
         "KUEUE_FLAVOR_MISMATCH",
         re.compile(r"untolerated taint|doesn't match (node affinity|with node affinity)|no matching flavor", re.I),
     ),
-    ("KUEUE_QUOTA_MISCONFIGURED", re.compile(r"resource \S+ unavailable in ClusterQueue", re.I)),
+    (
+        "KUEUE_QUOTA_MISCONFIGURED",
+        re.compile(r"resource \S+ unavailable in ClusterQueue|is not mapped\b|not covered by", re.I),
+    ),
     (
         "KUEUE_QUOTA_INSUFFICIENT",
-        re.compile(r"insufficient (unused )?quota|ExceedsMaxQuota|maximum capacity", re.I),
+        re.compile(r"insufficient (unused )?quota|ExceedsMaxQuota|maximum capacity|(borrowing|lending) limit", re.I),
+    ),
+    ("POLICY_DENIED", re.compile(r"didn't satisfy LimitRange", re.I)),
+    (
+        "INVALID_OBJECT",
+        re.compile(r"resources? validation failed|requests? (must not|can't) exceed (its|their) limits", re.I),
     ),
     (
         "KUEUE_QUEUE_MISSING",
@@ -219,8 +227,17 @@ def _of_workload(evidence: Evidence, workload: ClusterObject) -> Finding | None:
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
-        if reason in REASONS:
-            return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
+        said = f"{workload.title}: {reason}: {message}"
+        if reason in REASONS and (
+            REASONS[reason] != "KUEUE_QUEUE_MISSING" or not message or "queue" in message.lower()
+        ):
+            return Finding(REASONS[reason], message, (said,))
+        if message and "deactivated" not in message:
+            command = f"kubectl describe workload -n {workload.namespace} {workload.name}"
+            missing = MissingEvidence("what its queue's controller says", command)
+            return Finding(
+                "UNKNOWN", f"its queue does not admit it: {message.rstrip('.')}", (said,), missing=(missing,)
+            )
     evicted = find_condition(workload.data, "Evicted")
     if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
         message = f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"

@@ -174,6 +174,25 @@ def _no_free_device(evidence: Evidence, pod: ClusterObject, claims: list[dict[st
     return None
 
 
+def claim_nodes(evidence: Evidence, pod: ClusterObject) -> list[str]:
+    """Nodes that publish devices of the drivers of all the pod's claims; empty if that is not known."""
+    places: list[set[str]] = []
+    for name in _classes(evidence, pod.namespace, nested_maps(pod.data, "spec", "resourceClaims")):
+        driver = _driver(evidence, name)
+        slices = (item for item in evidence.of_kind("ResourceSlice") if _of_driver(item, driver))
+        names = (_node_of_slice(item) for item in slices)
+        places.append({name for name in names if name in evidence.nodes})
+    return sorted(set.intersection(*places)) if places else []
+
+
+def _node_of_slice(item: ClusterObject) -> str:
+    return nested_string(item.data, "spec", "nodeName") or nested_string(item.data, "spec", "pool", "name")
+
+
+def _of_driver(item: ClusterObject, driver: str) -> bool:
+    return nested_string(item.data, "spec", "driver") == driver
+
+
 def _requests(evidence: Evidence, namespace: str, claims: list[dict[str, object]]) -> Iterator[DeviceRequest]:
     """What the pod's claims that are not allocated yet ask for, or would ask for by their templates."""
     for claim in claims:

@@ -75,6 +75,7 @@ def collect_hypotheses(
         found.append(Hypothesis(_empty_domain(excluded, finding), would_run=True))
     if finding.code == "TAINT_NOT_TOLERATED":
         found += _startup_taints(evidence, analysis)
+        found += [Hypothesis(other)] if (other := _other_devices(analysis)) is not None else []
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
     if finding.code == "RESOURCE_NAME_MISMATCH":
@@ -126,6 +127,35 @@ def _empty_domain(excluded: str, taint: Finding) -> Finding:
     message = f"{excluded}: a node whose taint it does not tolerate counts as an empty domain"
     remedy = f"{SPREAD_REMEDY.replace('cordoned', 'such')}; or tolerate the taint, if the pod may run there"
     return Finding("POD_SPREAD_CONFLICT", message, (taint.message,), remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+
+
+def are_others(analysis: SchedulingAnalysis) -> bool:
+    """Whether the tainted nodes are those of others: they are full as well, and the taint does not stand for GPUs.
+
+    With a toleration the pod would wait all the same, so that the taint is not what has to be changed.
+    """
+    tainted = [candidate for candidate in analysis.candidates if "TAINT_NOT_TOLERATED" in candidate.permanent_codes]
+    keys = [taint.key for candidate in tainted for taint in nodes.blocking_taints(candidate.node, analysis.pod)]
+    stands_for_gpus = any(GPU_KEY.search(key) for key in keys)
+    return bool(analysis.devices) and not stands_for_gpus and all(candidate.fit.shortfall for candidate in tainted)
+
+
+GPU_KEY = re.compile(r"gpu|nvidia|amd\.com|accelerator", re.I)
+
+
+def _other_devices(analysis: SchedulingAnalysis) -> Finding | None:
+    """The pod may use a GPU node that has devices of another name, and those with its own are for others, and full."""
+    usable = [
+        candidate.node
+        for candidate in analysis.never_candidates
+        if nodes.gpu_resources(candidate.node) and not other_refusals(candidate, ())
+    ]
+    if not usable or not are_others(analysis):
+        return None
+    name, node = next(iter(analysis.devices)), usable[0]
+    has = ", ".join(nodes.gpu_resources(node))
+    message = f"node {node.name}, which the pod may use, has {has} and no {name}; nodes with {name} are kept for others"
+    return Finding("RESOURCE_NAME_MISMATCH", message, explains=("TAINT_NOT_TOLERATED",))
 
 
 def _startup_taints(evidence: Evidence, analysis: SchedulingAnalysis) -> Iterator[Hypothesis]:
@@ -346,6 +376,9 @@ def _scaling(
 ) -> Iterable[Hypothesis]:
     """What the autoscaler says. That no group matches can't be true where a node matches: then only room is missing."""
     is_matched = item is not None and autoscaler.has_triggered(evidence, item)
+    if item is not None and finding.code == "TAINT_NOT_TOLERATED" and are_others(analysis):
+        yield from _scaling_beside_others(evidence, finding, analysis, item, now)
+        return
     if item is None or not (is_matched or finding.code in FIXED_BY_NEW_NODE):
         return
     broken = autoscaler.loop_failure(evidence, item)
@@ -368,6 +401,19 @@ def _scaling(
         yield Hypothesis(found, would_run=True)  # the autoscaler has tried it on a node of the group
     elif finding.code in FIXED_BY_NEW_NODE:
         yield Hypothesis(found)
+
+
+def _scaling_beside_others(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject, now: int
+) -> Iterator[Hypothesis]:
+    """The same where all nodes with the devices are kept for others: a node of its own is what the pod waits for."""
+    own = msgspec.structs.replace(finding, code="RESOURCE_NAME_MISMATCH")
+    alone = msgspec.structs.replace(analysis, candidates=())
+    for hypothesis in _scaling(evidence, own, alone, item, now):
+        found = hypothesis.finding
+        if not any("taint" in line or "tolerat" in line for line in found.evidence):
+            explains = (*found.explains, "TAINT_NOT_TOLERATED")
+            yield msgspec.structs.replace(hypothesis, finding=msgspec.structs.replace(found, explains=explains))
 
 
 def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:

@@ -44,6 +44,7 @@ from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.diagnose.virtual_gpus import foreign_parts, registered_cards, too_large_finding, without_card_parts
 from windlass.diagnose.what_if import WhatIf
+from windlass.diagnose.without_claims import without_claims
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -332,6 +333,8 @@ class WaitingInquiry(WhatIf):
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
         if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
+            if (without := self._without_claims(pod, item, count)) is not None:
+                return without
             message = "it uses resource claims, and the evidence does not show why they are not allocated"
             return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
         if hold is not None:
@@ -353,6 +356,13 @@ class WaitingInquiry(WhatIf):
             other_words = other_words or autoscaler.other_reason(self.evidence, item)
         is_certain = found.is_certain and not is_half and not other_words
         return Answer(cause, analysis, patches, links, found.ruled_out, is_certain, other_words)
+
+    def _without_claims(self, pod: Pod, item: ClusterObject, count: int) -> Answer | None:
+        """What keeps the pod off every node even if its claims are left out; None if a node would take it then."""
+        if not pod.spec.resource_claims:
+            return None
+        answer = self.unplaced_answer(without_claims(self.evidence, pod, item), item, count)
+        return None if answer.finding.code in ("NONE", "UNKNOWN", "WRONG_SCHEDULER") else answer
 
     def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
         """What the nodes show; the engine's own message where no node shows the engine's cause."""

@@ -9,12 +9,14 @@ If the evidence is not enough, the answer names what is missing and does not gue
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import inf
 
 import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
+from windlass.diagnose.attempts import current_pods
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
@@ -25,7 +27,9 @@ from windlass.diagnose.freeze_state import with_freeze
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.moves import asked_finding, move_lines
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.node_words import down_words
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_nodes import with_operator_notes
@@ -37,9 +41,10 @@ from windlass.diagnose.operator_reports import (
     is_served,
     missing_pods,
     rests,
+    unready_object_finding,
 )
 from windlass.diagnose.patches import patches_for, shown
-from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
+from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, is_failing, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import closed_queue_finding, quota_finding
 from windlass.diagnose.reports import reports_about
@@ -214,7 +219,8 @@ class Inquiry(WaitingInquiry):
         ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
-        if is_done(self.subject.item) and not self.subject.pending:
+        is_failing_kept = is_kept(self.subject.item) and any(map(is_failing, current_pods(self.subject, self.now)))
+        if is_done(self.subject.item) and not self.subject.pending and not is_failing_kept:
             state = "has all its pods, and they are ready" if is_kept(self.subject.item) else "has completed"
             state = "wants no pods (replicas: 0)" if rests(self.subject.item) else state
             return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} {state}"))
@@ -227,7 +233,7 @@ class Inquiry(WaitingInquiry):
             return Answer(fault, patches=patches_for(self, fault, None))
         if not self.subject.pods:
             return self._without_pods()
-        placed = [pod for pod in self.subject.pods if node_of(pod)]
+        placed = [pod for pod in current_pods(self.subject, self.now) if node_of(pod)]
         waiting = self.subject.pending
         if waiting:
             return self.waiting_answer(waiting)
@@ -346,8 +352,8 @@ class Inquiry(WaitingInquiry):
             message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
             warnings = [event for event in self.evidence.events_of(starting[0]) if event.warning]
             said = tuple(f"event of {starting[0].title}: {event.message}" for event in warnings[-1:])
-            network = f"{message}, and its network is not set up" if _lacks_network(warnings) else ""
-            unstarted = _unknown(network or f"{message}, and has not started", self.subject, said)
+            lack = _sandbox_lack(warnings)
+            unstarted = _unknown(f"{message}, and {lack or 'has not started'}", self.subject, said)
             below = layer_below_finding(self.evidence, starting[0], self.now)
             return Answer(below or unstarted)
         if starting:
@@ -357,6 +363,8 @@ class Inquiry(WaitingInquiry):
         stuck = (stuck_finding(self.evidence, pod, self.now, LONG_START) for pod in pods)
         if (found_stuck := next(filter(None, stuck), None)) is not None:
             return Answer(found_stuck)
+        if (unready := unready_object_finding(self.subject, self.now)) is not None:
+            return Answer(unready)
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
 
@@ -452,9 +460,16 @@ def _scheduled_at(pod: ClusterObject) -> int | float:
     return parse_timestamp(moment) if moment else inf
 
 
-def _lacks_network(warnings: Sequence[Event]) -> bool:
-    """Whether the last of the kubelet's warnings is that the sandbox, which holds the pod's network, can't be made."""
-    return bool(warnings) and warnings[-1].reason == "FailedCreatePodSandBox"
+def _sandbox_lack(warnings: Sequence[Event]) -> str:
+    """What the sandbox of the pod lacks, if the last of the kubelet's warnings is that it can't be made."""
+    if not warnings or warnings[-1].reason != "FailedCreatePodSandBox":
+        return ""
+    is_network = NETWORK_WORDS.search(warnings[-1].message)
+    what = "its network is not set up" if is_network else "its sandbox can't be made"
+    return f"{what}: {innermost(warnings[-1].message)[:LONG_LINE]}"
+
+
+NETWORK_WORDS = re.compile(r"network|\bcni\b|\bip\b|multus", re.I)
 
 
 def _unknown(message: str, subject: Subject, said: tuple[str, ...] = ()) -> Finding:
