@@ -14,11 +14,9 @@ from windlass.diagnose.finding import Finding
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.node_words import down_words
 from windlass.diagnose.operator_nodes import node_notes, with_repair
-from windlass.diagnose.operator_reports import is_kept
 from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
 from windlass.diagnose.subject import node_of, phase_of
-from windlass.diagnose.unstructured import nested_map
 from windlass.diagnose.workload_faults import exclusion_finding
 from windlass.model.device import Device, node_devices
 from windlass.model.digits import is_digits
@@ -44,19 +42,6 @@ def podless_object_finding(evidence: Evidence, item: ClusterObject, now: int) ->
     else:
         return None
     return found or Finding("NONE", f"nothing is wrong with {item.title}")
-
-
-def unwanted_pods_finding(item: ClusterObject) -> Finding | None:
-    """That a workload without pods is told to make none."""
-    spec = nested_map(item.data, "spec")
-    if not is_kept(item):
-        return None
-    if spec.get("replicas") == 0:
-        return Finding("NONE", f"nothing is wrong: {item.title} wants no pods (replicas: 0)")
-    if item.kind == "Deployment" and spec.get("paused") is True:
-        remedy = f"kubectl rollout resume -n {item.namespace} deployment/{item.name}"
-        return Finding("JOB_SUSPENDED", f"{item.title} is paused (paused: true) and makes no pods", remedy=remedy)
-    return None
 
 
 def _of_queue(evidence: Evidence, item: ClusterObject) -> Finding:

@@ -40,7 +40,7 @@ from windlass.diagnose.operator_reports import (
 )
 from windlass.diagnose.patches import patches_for, shown
 from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
-from windlass.diagnose.podless_objects import podless_object_finding, unwanted_pods_finding
+from windlass.diagnose.podless_objects import podless_object_finding
 from windlass.diagnose.quotas import closed_queue_finding, quota_finding
 from windlass.diagnose.reports import reports_about
 from windlass.diagnose.scheduler_health import scheduler_finding
@@ -240,9 +240,6 @@ class Inquiry(WaitingInquiry):
     # Subjects without pods
 
     def _without_pods(self) -> Answer:
-        unwanted = unwanted_pods_finding(self.subject.item)
-        if unwanted is not None:
-            return Answer(unwanted)
         said = refusal.reported_cause(self.evidence, self.subject, self.now)
         if said is not None:
             return self._concluded(said)

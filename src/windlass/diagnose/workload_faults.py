@@ -141,10 +141,6 @@ REMEDIES = (
         "create what the message names, or correct the name",
     ),
     (
-        re.compile(r"failed quota: .*must specify", re.I),
-        "set what the message names in the containers' resources, or have a LimitRange fill it in",
-    ),
-    (
         re.compile(r"(max|min)imum \S+ usage per (Container|Pod|PersistentVolumeClaim) is"),
         "ask for what the namespace's LimitRange allows, or have it changed (kubectl get limitrange -o yaml)",
     ),
@@ -174,7 +170,7 @@ def _essence(match: PatternMatch) -> str:
 
 
 ESSENCE = re.compile(
-    r"(exceeded|failed) quota:|RuntimeClass \S+ not found"
+    r"exceeded quota:|RuntimeClass \S+ not found"
     r"|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
     r"|error looking up|no PriorityClass|(max|min)imum \S+ usage per|the \w+ value of (priority|Preemption)"
     r"|\S+ max limit to request ratio per|spec\.[\w.\[\]]+: (Invalid|Required|Forbidden|Unsupported|Duplicate)"
