@@ -64,10 +64,14 @@ def _over(name: str, requested: int, limit: object, used: object) -> str:
     return f"{amounts[0]} {name} requested, {amounts[1]} of {amounts[2]} used"
 
 
+OTHER_KEYS = re.compile(r"^count/|\.(storageclass\.storage|deviceclass\.resource)\.k8s\.io/")
+"""Keys with a slash that are no resource of a pod: numbers of objects, storage of a class, devices of a class."""
+
+
 def is_ineffective_key(key: str) -> bool:
     """Kubernetes enforces quotas of extended resources only on `requests.<resource>`."""
     bare = key.removeprefix("limits.")
-    return is_extended_resource(bare) and "/" in bare and not key.startswith("requests.")
+    return is_extended_resource(bare) and not key.startswith("requests.") and not OTHER_KEYS.search(key)
 
 
 def namespace_key_finding(evidence: Evidence, pod: Pod) -> Finding | None:

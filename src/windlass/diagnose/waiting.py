@@ -37,6 +37,7 @@ from windlass.diagnose.scheduler_condition import (
 from windlass.diagnose.scheduler_health import (
     DECIDES_WITHIN,
     DEFAULT_SCHEDULERS,
+    is_heard_of,
     is_untouched,
     scheduler_finding,
 )
@@ -112,9 +113,10 @@ class WaitingInquiry(WhatIf):
     def _without_scheduler(self, item: ClusterObject) -> Answer | None:
         """No scheduler has looked at the pod, and its own does not work: what others say comes after that."""
         created = parse_timestamp(item.created) if item.created else self.now
-        if not is_untouched(self.evidence, item) or self.now - created < DECIDES_WITHIN:
-            return None
         name = nested_string(item.data, "spec", "schedulerName") or DEFAULT_SCHEDULERS[0]
+        is_young = self.now - created < DECIDES_WITHIN  # one that exists may look at it yet
+        if not is_untouched(self.evidence, item) or (is_young and is_heard_of(self.evidence, name, item)):
+            return None
         finding = scheduler_finding(self.evidence, name, item, self.now)
         if finding is None or finding.missing:
             return None

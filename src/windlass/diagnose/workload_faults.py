@@ -136,7 +136,10 @@ REMEDIES = (
         "change what the message names in the pod's template, or, if it has to be so, have the namespace labelled "
         "pod-security.kubernetes.io/enforce=privileged",
     ),
-    (re.compile(r"error looking up|no PriorityClass", re.I), "create what the message names, or correct the name"),
+    (
+        re.compile(r"error looking up|no PriorityClass|RuntimeClass \S+ not found", re.I),
+        "create what the message names, or correct the name",
+    ),
     (
         re.compile(r"(max|min)imum \S+ usage per (Container|Pod|PersistentVolumeClaim) is"),
         "ask for what the namespace's LimitRange allows, or have it changed (kubectl get limitrange -o yaml)",
@@ -167,7 +170,8 @@ def _essence(match: PatternMatch) -> str:
 
 
 ESSENCE = re.compile(
-    r"exceeded quota:|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
+    r"exceeded quota:|RuntimeClass \S+ not found"
+    r"|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
     r"|error looking up|no PriorityClass|(max|min)imum \S+ usage per|the \w+ value of (priority|Preemption)"
     r"|\S+ max limit to request ratio per|spec\.[\w.\[\]]+: (Invalid|Required|Forbidden|Unsupported|Duplicate)"
     r"|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
