@@ -8,6 +8,7 @@ from typing import cast
 import msgspec
 import pytest
 from tests.kube.fake_server import FakeServer
+from tests.kube.virtual_time import in_virtual_time
 
 from windlass.apply import conditions as module
 from windlass.apply.conditions import PendingCondition, PodConditionWriter
@@ -49,6 +50,28 @@ async def test_repeats_are_counted(server: FakeServer, client: KubeClient) -> No
         "name": "p",
         "uid": "uid-1",
     }
+
+
+@in_virtual_time
+async def test_series_are_remembered_as_long_as_the_server_has_them() -> None:
+    """One that goes on is: it is updated now and then."""
+    recorder = EventRecorder(cast(KubeClient, Counting()), "me")
+    for minute in range(120):
+        recorder.record(waits("goes on"))
+        recorder.record(waits(f"of minute {minute}"))
+        await sent(recorder)
+        await asyncio.sleep(60)
+    assert len(recorder._sent) == 1 + 60
+    assert recorder._sent[("Pod", "a/p", "FailedScheduling", "goes on")].count == 120
+
+
+@in_virtual_time
+async def test_of_many_series_the_oldest_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "MAX_REMEMBERED", 3)
+    recorder = EventRecorder(cast(KubeClient, Counting()), "me")
+    for number in range(5):
+        recorder.record(waits(f"note {number}"))
+    assert [note for *_, note in recorder._sent] == ["note 2", "note 3", "note 4"]
 
 
 class Counting:

@@ -34,7 +34,8 @@ RATE, BURST = 50.0, 500.0
 """Token bucket, per second and at once, for events that only say that a pod still waits."""
 SERIES_UPDATE_SECONDS = 60.0
 """Minimum time between two updates of the same series."""
-MAX_REMEMBERED = 50_000
+MAX_REMEMBERED, REMEMBERED_SECONDS = 50_000, 3600.0
+"""Series that are remembered: an API server deletes an Event after an hour."""
 MAX_NOTE_LENGTH = 1024
 
 
@@ -103,15 +104,21 @@ class EventRecorder:
             return
         if known is not None:
             known.count, known.sent_at = known.count + 1, now
+            self._sent.move_to_end(identity)
             self._push(_series(known), known)
             return
         name, request = self._request(event)
         # Backdated, so that the first repeat is sent at once and only later ones wait for SERIES_UPDATE_SECONDS.
         path = EVENTS.path(f"{event.regarding.namespace}/{name}")
         fresh = self._sent[identity] = _Sent(path, now - SERIES_UPDATE_SECONDS)
-        if len(self._sent) > MAX_REMEMBERED:
-            self._sent.popitem(last=False)
+        self._forget_old(now)
         self._push(request, fresh)
+
+    def _forget_old(self, now: float) -> None:
+        oldest = next(iter(self._sent.values()))
+        while len(self._sent) > MAX_REMEMBERED or oldest.sent_at + REMEMBERED_SECONDS < now:
+            self._sent.popitem(last=False)
+            oldest = next(iter(self._sent.values()))
 
     async def run(self) -> None:
         """Sends queued events until cancelled."""
