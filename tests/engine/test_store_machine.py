@@ -12,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from reference.node_capacity import GpuDemand, NodeCapacity
 from reference.park import bound, in_bytes, pod
 from reference.parks import any_pods, machines
+from windlass.cluster import store as store_module
 from windlass.cluster.delta import Assume, Deleted, Forget, Put
 from windlass.cluster.node_state import BLOCKED, FREE_MILLI, USED_SLICES
 from windlass.cluster.pod_table import PENDING, UNKNOWN_NODE
@@ -244,3 +245,19 @@ def fingerprint(snapshot, config):
 
 TestBooks = Books.TestCase
 TestBooks.settings = settings(max_examples=settings.default.max_examples, stateful_step_count=40)
+
+
+class BooksOfFewShapes(Books):
+    """The same where shapes that no pod has are let go at once."""
+
+    def __init__(self):
+        self.kept = store_module.MIN_SHAPES
+        store_module.MIN_SHAPES = 1
+        super().__init__()
+
+    def teardown(self):
+        store_module.MIN_SHAPES = self.kept
+
+
+TestBooksOfFewShapes = BooksOfFewShapes.TestCase
+TestBooksOfFewShapes.settings = TestBooks.settings

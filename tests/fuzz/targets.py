@@ -24,6 +24,7 @@ from tests.embedded.in_process_cluster import InProcessCluster
 from tests.fuzz import samples
 from tests.fuzz.engine_targets import NOW, Kernels, Worlds
 from tests.fuzz.mutate import Mutator, strange_value
+from tests.fuzz.operator_target import Operators
 from tests.fuzz.target import Finding, Target, few, no_logged_errors, refusals
 from tests.worlds.virtual_client import InProcessKubeClient, Network
 from tests.worlds.virtual_cluster import identity
@@ -290,4 +291,4 @@ class Dumps(Files):
             raise Finding("a raw escape of a terminal is printed")
 
 
-TARGETS: tuple[type[Target], ...] = (Objects, Patches, Requests, Worlds, Kernels, Configurations, Dumps)
+TARGETS: tuple[type[Target], ...] = (Objects, Patches, Requests, Worlds, Kernels, Configurations, Dumps, Operators)

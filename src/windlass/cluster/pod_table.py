@@ -187,6 +187,18 @@ class PodTable:
         shapes: list[int] = self._traits[rows, _SHAPE].tolist()
         return shapes
 
+    def shapes_in_use(self) -> Ints:
+        """Numbers of the shapes of all pods, in order."""
+        alive = self._marks[: len(self._objects), _ALIVE] == 1
+        numbers: Ints = np.unique(self._traits[: len(self._objects), _SHAPE][alive])
+        return numbers[numbers != UNREADABLE]
+
+    def renumber_shapes(self, number_of: Ints) -> None:
+        """`number_of`: by old number, the new one; UNREADABLE for shapes that no pod has."""
+        self._traits = self._traits.copy()
+        shapes = self._traits[: len(self._objects), _SHAPE]
+        shapes[:] = np.where(shapes == UNREADABLE, UNREADABLE, number_of[shapes])
+
     def _own_grants(self) -> None:
         if self._grants_shared:
             self._grants = list(self._grants)

@@ -10,6 +10,8 @@ reads: a field that is missing there makes the filter answer for another pod.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from windlass.cluster.node_state import MAX_REQUESTS
@@ -132,13 +134,31 @@ def has_pod_affinity(pod: Pod) -> bool:
     return affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
 
 
+def mix_class(shape: Shape) -> tuple[int, int, int, str]:
+    """What the expected mix knows of a shape: CPU, milli-GPU, GPU count and allowed models."""
+    cpu = dict(shape.requests).get("cpu", 0)
+    gpu = shape.gpu
+    if gpu is None or gpu.profile or gpu.memory_mib:
+        return cpu, 0, 0, ""
+    return cpu, gpu.milli, gpu.count, "|".join(gpu.models)
+
+
 class ShapeRegistry:
-    """Interns pods by shape; shapes are never removed."""
+    """Interns pods by shape; shapes are never removed, but the store changes to a registry of those that it needs."""
 
     def __init__(self) -> None:
         self.shapes: list[Shape] = []
         self._by_key: dict[bytes, Shape] = {}
         self._by_identity: dict[tuple[int, int, str], tuple[Pod, Shape, bool]] = {}
+
+    def reduced_to(self, numbers: Iterable[int]) -> ShapeRegistry:
+        """A registry of these shapes alone, numbered in this order."""
+        reduced = ShapeRegistry()
+        for number, old in enumerate(numbers):
+            shape = msgspec.structs.replace(self.shapes[old], number=number)
+            reduced.shapes.append(shape)
+            reduced._by_key[shape.key] = shape
+        return reduced
 
     def __len__(self) -> int:
         return len(self.shapes)

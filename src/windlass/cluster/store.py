@@ -52,6 +52,8 @@ from windlass.model.pod import Pod, PodSpec
 from windlass.model.run_time_history import FinishedRun
 from windlass.model.workload import Workload
 
+MIN_SHAPES = 4096
+"""So many shapes are kept in any case, 3 KB each."""
 _MAX_UPDATES = 32
 """Up to so many changed nodes, or one node in so many, are updated row by row; with more, all arrays are rebuilt."""
 
@@ -85,6 +87,8 @@ class Store:
         """Objects other than pods and nodes that a bug of ours keeps from being read → its message."""
         self._traits = PodTraitsCache(self._shapes, self._unreadable)
         self._generation = 0
+        self._most_shapes = MIN_SHAPES
+        """With more of them, those that no pod has are let go."""
 
     def apply(self, deltas: Iterable[Delta]) -> None:
         """Applies the deltas in order. An object that can't be read is kept as unreadable, by name."""
@@ -113,6 +117,8 @@ class Store:
     def snapshot(self, now: int = 0) -> Snapshot:
         """The cluster as it is. `now` is the creation time of objects that were not submitted yet."""
         self._flush_node_changes()
+        if len(self._shapes) > self._most_shapes:
+            self._forget_unused_shapes()
         if self._nodes.columns_are_stale:
             self._columns = self._nodes.columns(self._columns)
         system, grouping = self._auxiliary.group_workloads(self, now)
@@ -140,6 +146,17 @@ class Store:
             refusals=self._refusals.active_at(now),
             any_asks=grouping.any_asks,
         )
+
+    def _forget_unused_shapes(self) -> None:
+        """A tenant can submit pods that are all different for as long as it likes. Earlier snapshots keep their own."""
+        in_use = self._pods.shapes_in_use()
+        self._most_shapes = max(MIN_SHAPES, 2 * len(in_use))
+        kept = self._pod_mix.numbers_to_keep(self._shapes.shapes, in_use)
+        number_of = np.full(len(self._shapes), UNREADABLE, dtype=np.int64)
+        number_of[kept] = np.arange(len(kept))
+        self._shapes = self._shapes.reduced_to(kept)
+        self._pods.renumber_shapes(number_of)
+        self._traits = PodTraitsCache(self._shapes, self._unreadable)
 
     def _broken_objects(self) -> dict[str, str]:
         """`Kind.group namespace/name` → why it counts as absent."""

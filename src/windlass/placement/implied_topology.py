@@ -32,8 +32,10 @@ class ImpliedTopology:
 
     def request_for(self, workload: Workload, pod_set: PodSet, pod: Pod, shape: Shape) -> RequestAndTree:
         """The request and its domains; None for both where the set may go anywhere."""
-        request = pod_set.topology
-        if request is None and sum(own.count for own in workload.pod_sets) > 1:
+        request, affinity = pod_set.topology, pod.spec.affinity
+        # Pod affinity first: a group may have thousands of pod sets, each of which asks.
+        has_affinity = affinity is not None and affinity.pod_affinity is not None
+        if request is None and has_affinity and sum(own.count for own in workload.pod_sets) > 1:
             request = request_from_affinity(pod, [own.template for own in workload.pod_sets])
             if request is not None and self._has_affinity_to_others(pod, shape):
                 request = None  # matching pods run already, and the pod has to go to their domain

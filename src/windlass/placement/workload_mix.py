@@ -13,7 +13,7 @@ import numpy as np
 
 from windlass.cluster.node_state import MODEL, Ints, NodeState
 from windlass.cluster.node_state_builder import MAX_MODELS, GpuModelCodes
-from windlass.cluster.shape import Shape
+from windlass.cluster.shape import Shape, mix_class
 from windlass.placement.device_pricing import DEVICE_MILLI, device_values
 from windlass.placement.kernel_arrays import MixArrays
 from windlass.placement.kernels.windlass_scorer import PRICE_SCALE
@@ -46,7 +46,7 @@ def mix_of(counted: Iterable[tuple[Shape, int]]) -> WorkloadMix:
     """The mix of these shapes with their numbers of pods."""
     totals: dict[tuple[int, int, int, str], int] = {}
     for shape, count in counted:
-        key = _class_key(shape)
+        key = mix_class(shape)
         totals[key] = totals.get(key, 0) + count
     pods = sum(totals.values())
     ordered = sorted((MixClass(count, *key) for key, count in totals.items() if count > 0), reverse=True)
@@ -57,14 +57,6 @@ def mix_of(counted: Iterable[tuple[Shape, int]]) -> WorkloadMix:
         covered += pod_class.count
         kept.append(pod_class)
     return WorkloadMix(tuple(kept), pods, tuple(ordered))
-
-
-def _class_key(shape: Shape) -> tuple[int, int, int, str]:
-    cpu = dict(shape.requests).get("cpu", 0)
-    gpu = shape.gpu
-    if gpu is None or gpu.profile or gpu.memory_mib:
-        return cpu, 0, 0, ""
-    return cpu, gpu.milli, gpu.count, "|".join(gpu.models)
 
 
 WHOLE_DEVICE_PREMIUM_DIVISOR = 10

@@ -65,6 +65,20 @@ class TestSchemas:
         assert "v99" in str(error)
         assert "v100" not in str(error)
 
+    def test_a_long_enum_is_read_once_for_all_values(self) -> None:
+        class Choices(list[str]):
+            reads = 0
+
+            def __iter__(self) -> Iterator[str]:
+                self.reads += 1
+                return super().__iter__()
+
+        choices = Choices(f"v{number}" for number in range(1000))
+        schema = {"type": "array", "items": {"type": "string", "enum": choices}}
+        assert not list(schema_errors(["v1", "v999"] * 50, schema, "", Walk(300_000)))
+        assert choices.reads == 1
+        assert len(list(schema_errors(["v1", "w", "v2", ""], schema, "", Walk(300_000)))) == 2
+
     def test_an_object_that_is_refused_says_so(self, client: Client) -> None:
         items = {"type": "array", "items": self.ENUM}
         schema = {"type": "object", "properties": {"words": items}}
@@ -143,6 +157,9 @@ class TestFairness:
         assert (answer.code, answer.json["reason"]) == (429, "TooManyRequests")
         assert int(answer.headers["Retry-After"]) > 0
         assert fresh.client.post(MAPS, config_map("small")).code == 201
+        long = f"k in ({','.join(f'v{number}' for number in range(1000))})"
+        assert fresh.client.get(MAPS, labelSelector=long).code == 429
+        assert fresh.client.get(MAPS, labelSelector="k=v").code == 200
 
 
 def connect(served: Served) -> ssl.SSLSocket:

@@ -30,6 +30,10 @@ from windlass.embedded.api.timestamps import canonical_time
 _MAX_DEPTH = 64
 _SHOWN_CHOICES = 100
 """Of an enum, in a message."""
+_FEW_CHOICES = 16
+_MOST_KNOWN = 256
+_KNOWN_TEXTS: dict[int, tuple[list[Any], frozenset[str]]] = {}
+"""id() of a long enum → the enum, kept so that its id is not reused, and its texts."""
 _PATTERN_STEPS = 20
 """What matching a pattern costs, compiling it included."""
 
@@ -172,9 +176,26 @@ def _type_name(value: Any) -> str:
 
 
 def _enum_errors(value: Any, raw: RawSchema, path: str, walk: Walk) -> Iterator[FieldError]:
-    if not any(value == choice and type(value) is type(choice) for choice in raw["enum"]):
+    if not _is_choice(value, raw["enum"]):
         walk.spend(_SHOWN_CHOICES)
         yield unsupported(path, value, [str(choice) for choice in raw["enum"][:_SHOWN_CHOICES]])
+
+
+def _is_choice(value: Any, choices: list[Any]) -> bool:
+    if isinstance(value, str) and len(choices) > _FEW_CHOICES:
+        return value in _texts(choices)
+    return any(value == choice and type(value) is type(choice) for choice in choices)
+
+
+def _texts(choices: list[Any]) -> frozenset[str]:
+    """Of a long list, which is looked at once for all values."""
+    known = _KNOWN_TEXTS.get(id(choices))
+    if known is None:
+        if len(_KNOWN_TEXTS) >= _MOST_KNOWN:
+            _KNOWN_TEXTS.clear()
+        found = frozenset(choice for choice in choices if isinstance(choice, str))
+        known = _KNOWN_TEXTS[id(choices)] = choices, found
+    return known[1]
 
 
 def _string_errors(value: str, raw: RawSchema, path: str) -> Iterator[FieldError]:

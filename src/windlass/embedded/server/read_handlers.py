@@ -15,7 +15,7 @@ from windlass.embedded.server.request_target import Target
 from windlass.embedded.server.responses import respond, respond_with_object
 from windlass.embedded.server.watch_memory import WatchMemory
 from windlass.embedded.server.watch_stream import WatchStream
-from windlass.embedded.server.work_meter import LARGE_LIST, WorkMeter
+from windlass.embedded.server.work_meter import LARGE_LIST, LARGE_SELECTOR, WorkMeter
 from windlass.model.unstructured import Unstructured
 
 _SCALE = Kind("Scale", "scales", "autoscaling", "v1")
@@ -51,6 +51,7 @@ class ReadHandlers:
         encoder = ObjectEncoder(self._registry, kind, form, request.query.get("includeObject", ""))
         count = len(self._registry.store.storage(kind.storage_resource))
         is_large = count > LARGE_LIST and not 0 < query.limit <= LARGE_LIST
+        is_large |= len(query.label_selector) + len(query.field_selector) > LARGE_SELECTOR
         with self._meter.measure(request[USER_KEY].name, is_large):
             selectable = self._registry.machinery.selectable_fields(kind) if query.field_selector else ()
             selection = Selection.parse(kind, query.label_selector, query.field_selector, selectable)

@@ -122,7 +122,7 @@ class ApiServer:
             if self._listener is not None:
                 self._listener.welcome(request.protocol)
             request[USER_KEY] = self._authorize(request, user)
-            return await self._route(request)
+            return await self._answer(request)
         except ApiError as error:
             return error_response(request, error)
         except OSError as error:
@@ -132,6 +132,15 @@ class ApiServer:
         except Exception as error:  # boundary: no request may end the process or show a traceback
             log.exception("%s %s", request.method, request.path)
             return error_response(request, ApiError.internal(f"{type(error).__name__}: {error}"))
+
+    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
+        """A refusal says something of the state, too (there is one already, it is gone, it has changed): it is given
+        once that is durable, or a crash could leave a client with a refusal for which there never was a reason."""
+        try:
+            return await self._route(request)
+        except ApiError:
+            await self.registry.store.wait_durable()
+            raise
 
     def _authorize(self, request: web.BaseRequest, user: User) -> User:
         """The user that the request is done as, who may do it; else a 403."""
