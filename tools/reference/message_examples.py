@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from tools.reference.message_cause_examples import CAUSE_VALUES
 from tools.reference.message_operator_examples import OPERATOR_SAMPLES, OPERATOR_VALUES
 from tools.reference.message_placeholders import OPEN, PLACEHOLDER
 from tools.reference.message_room_examples import ROOM_SAMPLES, ROOM_VALUES
@@ -639,6 +640,7 @@ VALUES: dict[str, tuple[str, ...]] = {
     "/dev/shm has ⟦size⟧": ("64",),
     **ROOM_VALUES,
     **OPERATOR_VALUES,
+    **CAUSE_VALUES,
 }
 """Beginning of a message → its values in order, where they have to agree with one another."""
 

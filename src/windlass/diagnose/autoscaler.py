@@ -234,7 +234,8 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
             message = " ".join(nested_string(condition, field) for field in ("reason", "message"))
             is_refused = NO_CAPACITY.search(message) or NOT_ALLOWED.search(message)
             if nested_string(condition, "status") != "True" and is_refused:
-                return _not_launched(f"the machine of {claim.title}", nested_string(condition, "message"), claim.title)
+                said = nested_string(condition, "message") or message.strip()
+                return _not_launched(f"the machine of {claim.title}", said, claim.title)
     for item in evidence.of_kind("ConfigMap"):
         if item.name == "cluster-autoscaler-status":
             lines = nested_string(item.data, "data", "status").splitlines()

@@ -35,7 +35,7 @@ MESSAGES = (
         "KUEUE_TOPOLOGY_NOFIT",
         re.compile(
             r"topology .*(allows to fit only|doesn't allow to fit)|no topology domains at level"
-            r"|topology.{0,40}not found",
+            r"|topology.{0,40}not found|TopologyAwareScheduling|requires topology|\bTAS\b",
             re.I,
         ),
     ),
@@ -60,7 +60,7 @@ MESSAGES = (
         "KUEUE_QUEUE_MISSING",
         re.compile(
             r"(LocalQueue|ClusterQueue) \S* ?(doesn't exist|is inactive|not found|is stopped)"
-            r"|doesn't exist or inactive|queue.{0,20}(inactive|stopped|doesn't exist)",
+            r"|\bflavor \S+ (is )?not found|doesn't exist or inactive|queue.{0,20}(inactive|stopped|doesn't exist)",
             re.I,
         ),
     ),
@@ -68,6 +68,7 @@ MESSAGES = (
         "QUEUE_BEHIND_HEAD",
         re.compile(r"behind|head of the queue|higher priority workloads? (are|is) pending", re.I),
     ),
+    ("ADMISSION_DEFERRED", re.compile(r"waiting for .{0,60}\bPodsReady\b", re.I)),
     ("WAITING_FOR_PREEMPTION", re.compile(r"waiting for .{0,20}preempt|Pending the preemption of", re.I)),
     ("GPU_FULL", re.compile(r"\b(didn't|did not|doesn't) have enough resource", re.I)),
 )
