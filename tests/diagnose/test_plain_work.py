@@ -14,6 +14,7 @@ from windlass.kube.resources import WATCHED_KINDS
 from windlass.model.errors import InputError
 from windlass.model.unstructured import Unstructured
 
+HOST = "kubernetes.io/hostname"
 TEMPLATE = {"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}}
 
 
@@ -167,3 +168,35 @@ def test_all_waiting_pods_of_a_group_are_held_up() -> None:
     total = {"kueue.x-k8s.io/pod-group-total-count": "5"}
     pods = [pod(f"llm-{i}", 8, labels=labels, annotations=total) for i in range(3)]
     assert held_up(node("n", 8), *pods) == 24
+
+
+# Sentences about nodes
+
+
+def test_a_selector_that_matches_only_nodes_with_other_devices() -> None:
+    shared = node("t4", {"nvidia.com/gpu.shared": 4})
+    found = ask("pod/asked", node("h1", 8), shared, pod("asked", 1, spec={"nodeSelector": {HOST: "t4"}}))
+    assert found.code == "SELECTOR_MISMATCH"
+    assert "matches only nodes without nvidia.com/gpu: t4 has nvidia.com/gpu.shared" in found.headline
+    assert "ask for what the selected nodes have" in found.headline
+
+
+def test_nodes_that_the_pod_does_not_select_are_no_matching_nodes() -> None:
+    nodes = [node("a", 8, cordoned=True), node("b", 8, cordoned=True)]
+    found = ask("pod/asked", *nodes, pod("asked", 1, spec={"nodeSelector": {HOST: "a"}}))
+    assert "1 matching node takes no pods: a is cordoned" in found.headline
+
+
+def test_more_local_disk_than_any_node_has_is_not_used_up() -> None:
+    limits = {"ephemeral-storage": "5Ti", GPU: "1"}
+    asked = pod("asked", spec={"containers": [{"name": "c", "resources": {"limits": limits}}]})
+    found = ask("pod/asked", node("a", 8), asked)
+    assert found.code == "EPHEMERAL_STORAGE"
+    assert "requested: 5Ti ephemeral-storage (the node has 500Gi) — ask for no more" in found.headline
+
+
+def test_the_emptiest_of_equal_nodes_is_the_nearest_and_its_patch_comes_first() -> None:
+    found = ask("pod/asked", node("a", 8), node("b", 8), pod("other", 6, on="a"), pod("asked", 16))
+    assert "nearest is b" in found.headline
+    assert [row.name for row in found.nodes] == ["b", "a"]
+    assert found.patches[0].what == "ask for 8 nvidia.com/gpu"
