@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
-from tests.diagnose.objects import GPU, NOW, YOUNG, ask, event, evidence, node, pod, thing
+import yaml
+from tests.diagnose.objects import GPU, GPU_TAINT, NOW, YOUNG, ask, event, evidence, node, pod, thing
 
 from windlass.cli.why_survey import survey_text
+from windlass.diagnose.check.all_rules import RULES
+from windlass.diagnose.check.manifest import STDIN, read_manifests
+from windlass.diagnose.check.rule import CheckFinding, check_all
 from windlass.diagnose.doctor.cluster import examine_cluster
+from windlass.diagnose.evidence import load_evidence
 from windlass.diagnose.subject import ALIASES
 from windlass.diagnose.survey import survey
 from windlass.dump.collect import DIAGNOSIS_KINDS
@@ -14,6 +22,7 @@ from windlass.kube.resources import WATCHED_KINDS
 from windlass.model.errors import InputError
 from windlass.model.unstructured import Unstructured
 
+HOST = "kubernetes.io/hostname"
 TEMPLATE = {"spec": {"containers": [{"name": "main", "resources": {"limits": {GPU: "1"}}}]}}
 
 
@@ -167,3 +176,99 @@ def test_all_waiting_pods_of_a_group_are_held_up() -> None:
     total = {"kueue.x-k8s.io/pod-group-total-count": "5"}
     pods = [pod(f"llm-{i}", 8, labels=labels, annotations=total) for i in range(3)]
     assert held_up(node("n", 8), *pods) == 24
+
+
+# Sentences about nodes
+
+
+def test_a_selector_that_matches_only_nodes_with_other_devices() -> None:
+    shared = node("t4", {"nvidia.com/gpu.shared": 4})
+    found = ask("pod/asked", node("h1", 8), shared, pod("asked", 1, spec={"nodeSelector": {HOST: "t4"}}))
+    assert found.code == "SELECTOR_MISMATCH"
+    assert "matches only nodes without nvidia.com/gpu: t4 has nvidia.com/gpu.shared" in found.headline
+    assert "ask for what the selected nodes have" in found.headline
+
+
+def test_nodes_that_the_pod_does_not_select_are_no_matching_nodes() -> None:
+    nodes = [node("a", 8, cordoned=True), node("b", 8, cordoned=True)]
+    found = ask("pod/asked", *nodes, pod("asked", 1, spec={"nodeSelector": {HOST: "a"}}))
+    assert "1 matching node takes no pods: a is cordoned" in found.headline
+
+
+def test_more_local_disk_than_any_node_has_is_not_used_up() -> None:
+    limits = {"ephemeral-storage": "5Ti", GPU: "1"}
+    asked = pod("asked", spec={"containers": [{"name": "c", "resources": {"limits": limits}}]})
+    found = ask("pod/asked", node("a", 8), asked)
+    assert found.code == "EPHEMERAL_STORAGE"
+    assert "requested: 5Ti ephemeral-storage (the node has 500Gi) — ask for no more" in found.headline
+
+
+def test_the_emptiest_of_equal_nodes_is_the_nearest_and_its_patch_comes_first() -> None:
+    found = ask("pod/asked", node("a", 8), node("b", 8), pod("other", 6, on="a"), pod("asked", 16))
+    assert "nearest is b" in found.headline
+    assert [row.name for row in found.nodes] == ["b", "a"]
+    assert found.patches[0].what == "ask for 8 nvidia.com/gpu"
+
+
+# Queues
+
+
+@pytest.mark.parametrize("question", ["cq/all", "clusterqueue/all"])
+def test_what_waits_in_a_queue_is_what_its_status_counts(question: str) -> None:
+    queue = thing("ClusterQueue", "all", {}, "kueue.x-k8s.io/v1beta2", namespace="", status={"pendingWorkloads": 6})
+    assert "6 workloads wait in it" in ask(question, node("n", 1), queue).headline
+
+
+# Doctor
+
+
+def test_nodes_of_a_pool_are_compared_by_model() -> None:
+    def made(name: str, gpus: int, model: str) -> Unstructured:
+        labels = {"nvidia.com/gpu.product": model, "nvidia.com/gpu.count": str(gpus), POOL: "lab"}
+        return node(name, gpus, labels=labels)
+
+    machines = [made("a", 8, "H100"), made("b", 8, "H100"), made("t", 4, "T4")]
+    assert "gpus-per-node" not in [found.check for found in examine_cluster(evidence(machines), NOW)]
+    broken = [*machines, made("c", 7, "H100")]
+    found = {symptom.check: symptom for symptom in examine_cluster(evidence(broken), NOW)}
+    assert (found["gpus-per-node"].where, found["gpus-per-node"].saw) == ("c", SAW)
+
+
+POOL, SAW = "nvidia.com/gpu.machine", "has 7 GPUs; most nodes of its pool have 8"
+
+
+# Check
+
+
+def checked(tmp_path: Path, text: str, *cluster: Unstructured) -> list[CheckFinding]:
+    (tmp_path / "dump.json").write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": cluster}))
+    return check_all(read_manifests([STDIN], text), load_evidence(tmp_path / "dump.json"), NOW, frozenset(RULES))
+
+
+def test_a_group_that_can_not_start_is_reported_once(tmp_path: Path) -> None:
+    labels = {"kueue.x-k8s.io/pod-group-name": "llm"}
+    total = {"kueue.x-k8s.io/pod-group-total-count": "3"}
+    pods = [pod(f"llm-{i}", 8, labels=labels, annotations=total) for i in range(3)]
+    for tree in pods:
+        del tree["status"], tree["metadata"]["creationTimestamp"]
+    found = checked(tmp_path, yaml.safe_dump_all(pods), node("a", 8), node("b", 8))
+    said = [finding for finding in found if finding.rule == "fits-now"]
+    assert [(one.level, one.object) for one in said] == [("error", "Pod llm-0")]
+    assert "only 2 of 3 pods would fit" in said[0].message
+
+
+def test_a_resource_that_no_node_has_is_no_matter_of_size(tmp_path: Path) -> None:
+    asked = pod("asked", 1, resource="nvidia.com/gpus")
+    rules = [finding.rule for finding in checked(tmp_path, yaml.safe_dump(asked), node("a", 8))]
+    assert "resource-advertised" in rules
+    assert "fits-a-node" not in rules
+
+
+def test_a_taint_does_not_make_nodes_too_small(tmp_path: Path) -> None:
+    owner = thing("Deployment", "web", {"replicas": 1, "template": TEMPLATE})
+    owner["spec"]["selector"] = {"matchLabels": {"app": "web"}}
+    owner["spec"]["template"] = {**TEMPLATE, "metadata": {"labels": {"app": "web"}}}
+    found = checked(tmp_path, yaml.safe_dump(owner), node("a", 8, taints=[GPU_TAINT]), node("c"))
+    (said,) = [finding for finding in found if finding.rule == "fits-now"]
+    assert "TAINT_NOT_TOLERATED" in said.message
+    assert "no node is large enough" not in said.message

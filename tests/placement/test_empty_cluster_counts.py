@@ -118,13 +118,13 @@ def test_what_is_too_much_for_all_nodes_never_fits() -> None:
         "REQUEST_EXCEEDS_CLUSTER", "on the empty cluster only 6 of 7 pods would fit"
     )
     assert never(one(pod("t", 9, cpu="1"))) == NeverFits(
-        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
+        "REQUEST_EXCEEDS_CLUSTER", "no node that it may use is large enough for one of its pods, even when empty"
     )
     assert never(one(pod("t", 9, cpu="1"), 0)) is None
     assert never(one(pod("t", cpu="1")), one(pod("t", cpu="99"))) is not None
     nothing = EmptyCluster(make_overlay()).never_fits([one(pod("t"))])
     assert nothing == NeverFits(
-        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
+        "REQUEST_EXCEEDS_CLUSTER", "no node that it may use is large enough for one of its pods, even when empty"
     )
 
 
@@ -146,7 +146,7 @@ def test_rules_of_nodes_are_named_with_the_most_frequent_as_the_code() -> None:
     assert only == NeverFits("TAINT_NOT_TOLERATED", "0/2 nodes are available: 2 node(s) had untolerated taint(s).")
     one_may = never(one(pod("t", cpu="99")), nodes=[node("c"), *nodes[:1]])
     assert one_may == NeverFits(
-        "REQUEST_EXCEEDS_CLUSTER", "no node is large enough for one of its pods, even when empty"
+        "REQUEST_EXCEEDS_CLUSTER", "no node that it may use is large enough for one of its pods, even when empty"
     )
 
 

@@ -56,7 +56,12 @@ def fit_a_node(finding: Finding, analysis: SchedulingAnalysis) -> Iterator[Propo
     fitting = [
         candidate for candidate in analysis.candidates if code in candidate.codes or not candidate.permanent_codes
     ]
-    ranked = sorted(fitting or analysis.candidates, key=lambda candidate: (len(candidate.codes), candidate.node.name))
+
+    def rank(candidate: Candidate) -> tuple[int, int, str]:
+        lacks = sum(candidate.fit.shortfall.get(name, 0) for name in analysis.devices)
+        return len(candidate.codes), lacks, candidate.node.name
+
+    ranked = sorted(fitting or analysis.candidates, key=rank)
     for candidate in ranked[:MAX_CANDIDATES]:
         proposal = _for_node(candidate, analysis)
         if proposal is not None:

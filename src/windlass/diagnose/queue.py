@@ -286,7 +286,10 @@ def local_queue_finding(evidence: Evidence, queue: ClusterObject) -> Finding | N
 
 
 def waiting_in(evidence: Evidence, queue: ClusterObject) -> int:
-    """Workloads of the queue that are neither admitted nor finished."""
+    """Workloads of the queue that are neither admitted nor finished.
+
+    Its status counts pods without a Workload of their own, too: those of a Deployment.
+    """
     local = {
         (item.namespace, item.name)
         for item in evidence.of_kind("LocalQueue")
@@ -299,7 +302,8 @@ def waiting_in(evidence: Evidence, queue: ClusterObject) -> int:
         if (item.namespace, nested_string(item.data, "spec", "queueName")) in own
     ]
     ended = [item for item in workloads if nested_string(find_condition(item.data, "Finished"), "status") == "True"]
-    return sum(not _admitted(item) for item in workloads if item not in ended)
+    counted = sum(not _admitted(item) for item in workloads if item not in ended)
+    return max(counted, nested_int(queue.data, "status", "pendingWorkloads"))
 
 
 def with_queue_reason(evidence: Evidence, finding: Finding) -> Finding:

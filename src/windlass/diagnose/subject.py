@@ -59,6 +59,19 @@ ALIASES = {
     "no": "Node",
     "nodes": "Node",
 }
+SHORT_NAMES = {
+    "cq": "ClusterQueue",
+    "lq": "LocalQueue",
+    "rf": "ResourceFlavor",
+    "quota": "ResourceQuota",
+    "pvc": "PersistentVolumeClaim",
+    "pv": "PersistentVolume",
+    "pdb": "PodDisruptionBudget",
+    "pc": "PriorityClass",
+    "cm": "ConfigMap",
+    "limits": "LimitRange",
+}
+"""What kubectl calls kinds that make no pods."""
 KIND_PREFERENCE = (
     "Pod",
     "Job",
@@ -182,8 +195,8 @@ def _kind(evidence: Evidence, kind: str) -> str:
     short = kind.split(".")[0].lower()
     if not short:
         return ""
-    if short in ALIASES:
-        return ALIASES[short]
+    if known := ALIASES.get(short) or SHORT_NAMES.get(short):
+        return known
     kinds = {item.kind for item in evidence.items.values()} | set(ALIASES.values())
     for known_kind in sorted(kinds):
         if short in (known_kind.lower(), known_kind.lower() + "s", known_kind.lower() + "es"):

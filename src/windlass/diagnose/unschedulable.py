@@ -29,6 +29,9 @@ DEVICE_CODES = (*GPU_CAPACITY_CODES, "REQUEST_EXCEEDS_CLUSTER", "RESOURCE_NAME_M
 """Causes that unhealthy devices may explain."""
 
 
+EPHEMERAL_STORAGE = "ephemeral-storage"
+
+
 class Candidate(msgspec.Struct, frozen=True):
     """A node, and why it does not take the pod."""
 
@@ -275,11 +278,12 @@ def _other_codes(analysis: SchedulingAnalysis) -> tuple[str, ...]:
 
 
 def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Finding:
-    def distance(candidate: Candidate) -> tuple[bool, int, bool, int]:
+    def distance(candidate: Candidate) -> tuple[bool, int, bool, int, int]:
         # Resources that the node lacks although its pods would leave enough if they ended.
         occupied = set(candidate.fit.shortfall) - set(candidate.fit.shortfall_when_empty)
         devices = sum(candidate.fit.shortfall_when_empty.get(name, 0) for name in analysis.devices)
-        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied), devices
+        now = sum(candidate.fit.shortfall.get(name, 0) for name in analysis.devices)
+        return code not in candidate.codes, len(set(candidate.permanent_codes)), bool(occupied), devices, now
 
     example = min(analysis.candidates, key=distance)
     elsewhere = {code for candidate in analysis.candidates for code in candidate.codes} - {"GPU_FULL"}
@@ -292,6 +296,10 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
         split = split_claims(evidence, analysis.pod)
         message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
     proof = down_words(evidence, example.node) if code == "NODE_UNSCHEDULABLE" else ()
+    if code == "EPHEMERAL_STORAGE" and EPHEMERAL_STORAGE in example.fit.shortfall_when_empty:
+        remedy = REMEDIES["CPU_MEM_INSUFFICIENT"]
+    if code == "SELECTOR_MISMATCH" and _selected_without_devices(analysis):
+        remedy = "ask for what the selected nodes have, or select others"
     finding = Finding(code, message, proof, others, remedy)
     return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
 
@@ -340,7 +348,8 @@ def _required_spreads(pod: Pod) -> list[TopologySpreadConstraint]:
 
 def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis) -> str:
     node = example.node.name
-    count = sum(code in candidate.permanent_codes for candidate in analysis.candidates)
+    refusing = [candidate for candidate in analysis.candidates if code in candidate.permanent_codes]
+    count = len([one for one in refusing if "SELECTOR_MISMATCH" not in one.permanent_codes] or refusing)
     if code == "TAINT_NOT_TOLERATED":
         taints = ", ".join(map(nodes.format_taint, nodes.blocking_taints(example.node, analysis.pod)))
         return f"the pod does not tolerate the taint {taints} of {count} node{_plural(count)} (nearest: {node})"
@@ -349,6 +358,9 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
             "; ".join(nodes.selector_mismatches(example.node, analysis.pod))
             or "no term of the required node affinity matches"
         )
+        selected = _selected_without_devices(analysis)
+        if selected:
+            return f"the pod's selector or affinity matches only nodes without {selected}; on {node}, {misses}"
         return f"no node matches the pod's selector or affinity; on {node}, {misses}"
     if code == "NODE_UNSCHEDULABLE":
         why = nodes.unschedulable_reason(example.node)
@@ -361,16 +373,26 @@ def _refusal_message(code: str, example: Candidate, analysis: SchedulingAnalysis
         return f"node {node} has {', '.join(f'{count} unhealthy {name}' for name, count in counts.items())}"
     if code == "GFD_LABELS_MISSING":
         return f"no label of node {node} says how its GPUs are shared, and the pod asks for a share of one GPU"
-    if code == "EPHEMERAL_STORAGE":
+    if code == "EPHEMERAL_STORAGE" and EPHEMERAL_STORAGE not in example.fit.shortfall_when_empty:
         under_pressure = any(taint.key == DISK_PRESSURE_TAINT for taint in example.node.spec.taints)
         return f"node {node} has DiskPressure: it is short of disk and takes no new pods" if under_pressure else ""
-    if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT"):
+    if code in ("REQUEST_EXCEEDS_CLUSTER", "CPU_MEM_INSUFFICIENT", "EPHEMERAL_STORAGE"):
         what = ", ".join(
             f"{format_amount(name, analysis.requests[name])} {name} (the node has "
             f"{format_amount(name, analysis.requests[name] - amount)})"
             for name, amount in example.fit.shortfall_when_empty.items()
         )
         return f"no matching node is large enough even when empty; nearest is {node}, requested: {what}"
+    return ""
+
+
+def _selected_without_devices(analysis: SchedulingAnalysis) -> str:
+    """The requested devices, and a node that the pod selects and that has others instead; empty if there is none."""
+    chosen = (one.node for one in analysis.never_candidates if not _is_excluded(one.fit))
+    wanted = ", ".join(name for name in analysis.devices if nodes.is_gpu_name(name))
+    for node in chosen if wanted and (analysis.pod.spec.node_selector or analysis.pod.spec.affinity) else ():
+        if has := ", ".join(nodes.gpu_resources(node)):
+            return f"{wanted}: {node.name} has {has}"
     return ""
 
 
@@ -398,11 +420,13 @@ def _product_variant(analysis: SchedulingAnalysis) -> Finding | None:
 
 
 def node_summaries(fit: FitChecker, analysis: SchedulingAnalysis, code: str) -> tuple[NodeSummary, ...]:
-    """Every candidate with its numbers: fewest causes first, and among equals those with the cause `code`."""
+    """Every candidate with its numbers: fewest causes first, and among equals those with the cause `code`, which lack
+    the fewest devices."""
 
-    def rank(candidate: Candidate) -> tuple[int, int, bool, str]:
+    def rank(candidate: Candidate) -> tuple[int, int, bool, int, str]:
         causes, permanent = set(candidate.codes), len(candidate.permanent_codes)
-        return len(causes), permanent, bool(causes) and code not in causes, candidate.node.name
+        lacks = sum(candidate.fit.shortfall.get(name, 0) for name in analysis.devices)
+        return len(causes), permanent, bool(causes) and code not in causes, lacks, candidate.node.name
 
     ordered = sorted(analysis.candidates, key=rank)
     return tuple(

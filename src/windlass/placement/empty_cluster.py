@@ -28,7 +28,7 @@ from windlass.placement.verdicts import reason_of
 
 UNLIMITED = 1 << 31
 TOO_LARGE = "REQUEST_EXCEEDS_CLUSTER"
-NO_NODE_LARGE_ENOUGH = "no node is large enough for one of its pods, even when empty"
+NO_NODE_LARGE_ENOUGH = "no node that it may use is large enough for one of its pods, even when empty"
 """`explain.advisor` replaces it by the number, where it explains the hold."""
 UNAVAILABLE_BITS = WHY_UNSCHEDULABLE | WHY_TAINT
 """Reasons that go away once a node that is cordoned or has a condition taint is available again."""

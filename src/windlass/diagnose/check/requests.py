@@ -8,8 +8,9 @@ from windlass.diagnose import nodes
 from windlass.diagnose.check.manifest import Manifest, PodView
 from windlass.diagnose.check.rule import ERROR, INFO, WARNING, CheckContext, Fix, RuleFinding, rule
 from windlass.diagnose.fit import capacity_and_allocatable
-from windlass.diagnose.unstructured import nested, nested_map
+from windlass.diagnose.unstructured import nested, nested_map, nested_string
 from windlass.model.errors import InputError
+from windlass.model.group_membership import group_reference
 from windlass.model.names.nvidia import GPU_RESOURCE, MIG_RESOURCE_PREFIX, NVIDIA_PREFIX
 from windlass.model.node import Node
 from windlass.model.pod import Pod
@@ -109,6 +110,9 @@ def fits_a_node(manifest: Manifest, context: CheckContext) -> Iterator[RuleFindi
         read = pod_and_requests(view)
         if read is None or not context.nodes:
             continue
+        known = {name for node in context.nodes for name in node.status.capacity}
+        if not known.issuperset(nodes.device_requests(read[1])):
+            continue  # `resource-advertised` says that
         misses = [_missing(node, read[1]) for node in context.nodes]
         if all(misses) and not any("*" in miss for miss in misses):
             nearest = min(misses, key=lambda miss: (len(miss), sum(miss.values())))
@@ -139,7 +143,9 @@ def _missing(node: Node, requests: dict[str, int]) -> dict[str, int]:
 @rule("fits-now", INFO, "The scheduler would start it now")
 def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]:
     """The engine's decision if it decides on such objects, else whether a node passes the filters."""
-    key = f"{manifest.namespace}/{manifest.name}"
+    key = _workload_key(manifest)
+    if next((one for one in context.manifests if one.pods and _workload_key(one) == key), manifest) is not manifest:
+        return  # the first pod of a group speaks for all
     if manifest.pods and key in context.engine_starts:
         started, pods = context.engine_starts[key]
         if started < pods:
@@ -171,6 +177,16 @@ def fits_now(manifest: Manifest, context: CheckContext) -> Iterator[RuleFinding]
                 view.field_path("spec"),
                 "run windlass plan schedule -f FILE for the reasons",
             )
+
+
+def _workload_key(manifest: Manifest) -> str:
+    """What the engine decides on: a pod's group, else the object itself."""
+    view = manifest.pods[0] if manifest.kind == "Pod" and manifest.pods else None
+    if view is None:
+        return f"{manifest.namespace}/{manifest.name}"
+    labels, annotations = (nested_map(view.template, "metadata", part) for part in ("labels", "annotations"))
+    group = group_reference(labels, annotations, nested_string(view.spec, "schedulingGroup", "podGroupName"))
+    return f"{manifest.namespace}/{group.name if group is not None else manifest.name}"
 
 
 @rule("cpu-and-memory-in-proportion", WARNING, "CPU and memory don't exceed the node's share per GPU")

@@ -210,13 +210,20 @@ def _pools(gpus: list[Node]) -> Iterator[Symptom]:
         pools.setdefault(_pool(node), []).append(node)
     for name, members in pools.items():
         yield from _differs(name, members, DRIVER, "driver", "roll the driver out to the whole pool")
-        known = ((node.name, _physical_gpus(node)) for node in members)
-        counts = {node: count for node, count in known if count is not None}
-        usual = next(iter(Counter(counts.values()).most_common(1)), (0, 0))[0]
-        for different in [name for name, count in counts.items() if count != usual]:
-            message = f"has {counts[different]} GPUs; most nodes of its pool have {usual}"
-            meaning = "a GPU is lost, or the nodes are partitioned differently"
-            yield Symptom("gpus-per-node", WARNING, different, message, meaning, "nvidia-smi -L on the node")
+        models = {node.labels.get(GPU_PRODUCT_LABEL, "") for node in members}
+        for model in sorted(models):
+            yield from _counts([node for node in members if node.labels.get(GPU_PRODUCT_LABEL, "") == model])
+
+
+def _counts(alike: list[Node]) -> Iterator[Symptom]:
+    """Nodes of a pool with GPUs of one model that have more or fewer than the others."""
+    known = ((node.name, _physical_gpus(node)) for node in alike)
+    counts = {node: count for node, count in known if count is not None}
+    usual = next(iter(Counter(counts.values()).most_common(1)), (0, 0))[0]
+    for different in [name for name, count in counts.items() if count != usual]:
+        message = f"has {counts[different]} GPUs; most nodes of its pool have {usual}"
+        meaning = "a GPU is lost, or the nodes are partitioned differently"
+        yield Symptom("gpus-per-node", WARNING, different, message, meaning, "nvidia-smi -L on the node")
 
 
 def _physical_gpus(node: Node) -> int | None:
