@@ -209,3 +209,15 @@ def test_a_deactivated_workload_has_the_code_that_the_engine_gives_it() -> None:
     workload = thing("Workload", "w", spec, version, status={"conditions": [evicted]})
     found = ask("workload/w", node("g1", 8), workload)
     assert found.code == "JOB_SUSPENDED"
+
+
+def test_work_that_a_drain_has_stopped_waits_and_needs_nobody() -> None:
+    version, template = "kueue.x-k8s.io/v1beta1", {"spec": pod("x", 1)["spec"]}
+    evicted = {"type": "Evicted", "status": "True", "reason": "Deactivated", "message": "The workload is deactivated"}
+    spec = {"queueName": "q", "active": False, "podSets": [{"name": "main", "count": 1, "template": template}]}
+    workload = thing("Workload", "w", spec, version, status={"conditions": [evicted]})
+    workload["metadata"]["annotations"] = {"windlass.dev/stopped-for": "change r590"}
+    found = ask("workload/w", node("g1", 8), workload)
+    assert found.code == "REQUEUE_BACKOFF"
+    assert "was stopped so that its node can be worked on (change r590); it is queued again at once" in found.headline
+    assert "spec.active" not in diagnosis_text(found, wide=True)

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 from tests.live.replica import Replica
-from tests.live.rights import asked, granted
+from tests.live.rights import Right, asked, granted
 from tests.live.scenes import GPU, pod, pods
 from tests.live.test_live_kueue import leads
 from tests.live.test_live_operator import LABELS, MIG, ROOT, STATE, USER, install_operator, operator, ours
@@ -132,7 +132,10 @@ def test_a_drain_stops_admitted_work_in_its_queue(control_plane: ControlPlane, t
         assert found["spec"]["active"]
         assert condition(found, "Admitted")[0] == "True"
         assert "windlass.dev/stopped-for" not in (found["metadata"].get("annotations") or {})
-    check_rights(log)
+    used = check_rights(log)
+    assert ("policy", "poddisruptionbudgets", "list") in used, "the engine was asked for room"
+    assert ("kueue.x-k8s.io", "workloads", "patch") in used
+    assert ("", "pods/eviction", "create") in used, "budgets are asked, by dry runs"
 
 
 def test_canary_work_and_the_image_of_a_stateful_set(control_plane: ControlPlane, tmp_path: Path) -> None:
@@ -194,10 +197,12 @@ def roll_out(api: Api, lines: Callable[[], str]) -> None:
     assert found["status"]["updatedReplicas"] == 3
 
 
-def check_rights(log: Path) -> None:
-    """Nothing was refused, and nothing was asked for that is not printed."""
+def check_rights(log: Path) -> set[Right]:
+    """What was used: nothing was refused, and nothing was asked for that is not printed."""
     rules = [one for one in operator_manifests(CHOICES) if one["kind"] in ("ClusterRole", "Role")]
     rights = {right for one in rules for right in granted(one["rules"])}
     seen = list(asked(log.read_text()))
     assert not {right for right, code in seen if code == 403}
-    assert {right for right, _ in seen} <= rights
+    used = {right for right, _ in seen}
+    assert used <= rights
+    return used

@@ -181,6 +181,17 @@ def test_faults_of_a_node_that_has_pods_of_both_images_count() -> None:
     assert "Xid 119 on 1 of 1 changed, 0 of 0 control nodes" in play.world.change("serve-2").status.message
 
 
+def test_a_fault_from_before_the_change_is_not_its_fault() -> None:
+    play, _ = served()
+    world = play.world
+    change = world.objects["FleetChange"].pop("serve-2")
+    world.fail_gpu_under_work("gpu-005", 3, "Xid 119", action="ticket", heals_by="")
+    play.run(lambda: bool(world.objects["GPURepair"]), 600)
+    play.run(seconds=600)
+    world.objects["FleetChange"]["serve-2"] = change
+    assert ended(play) == "Succeeded"
+
+
 def test_an_abort_leaves_what_has_it_and_keeps_it_from_the_others() -> None:
     play, sets = served()
     play.run(lambda: play.world.change("serve-2").status.wave == 1)

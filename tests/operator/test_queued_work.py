@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from typing import Any
 
@@ -10,6 +11,8 @@ from tests.operator.kueue_play import JOB, Kueue
 from tests.operator.play import CHANGE, Play, fleet, is_up
 from tests.operator.world import World
 
+from windlass.cli.stack_release import Release
+from windlass.kube.request import Request
 from windlass.operator.cache import OperatorCache, observed_object
 from windlass.operator.decide import decide
 from windlass.operator.observed import Observed
@@ -213,3 +216,27 @@ def test_work_that_its_queue_stops_already_is_not_stopped_again() -> None:
     play.run(lambda: bool(queue.stops), 3600)
     writes = decide(world.observe(), world.now).writes
     assert not [write for write in writes if isinstance(write, StopWorkload | EvictPods)]
+
+
+def test_a_release_without_the_operator_starts_what_its_drains_have_stopped() -> None:
+    world = fleet(2)
+    Play(world).run(lambda: is_up(world))
+    queue = with_job_on_two(world)
+    queue.put("team/job-train", is_active=False, stopped_for="change r590")
+    queue.admit("team/of-others", "uid-x", is_active=False, stopped_for="change of-another-stack")
+    queue.admit("team/of-a-person", "uid-y", is_active=False)
+    world.add("FleetChange", "r590", CHANGE)
+    sent: list[Request] = []
+
+    class Client:
+        async def send(self, request: Request) -> bytes:
+            sent.append(request)
+            return b"{}"
+
+    client: Any = Client()
+    asyncio.run(Release(client, "h100", world.observe(), world.stack("h100"))._resume_work())
+    (request,) = sent
+    assert request.path == "/apis/kueue.x-k8s.io/v1beta2/namespaces/team/workloads/job-train"
+    body: Any = request.body
+    assert body["spec"] == {"active": True}
+    assert body["metadata"]["annotations"] == {"windlass.dev/stopped-for": None}

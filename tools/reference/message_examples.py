@@ -95,6 +95,8 @@ SAMPLES = {
     "taints": "nvidia.com/gpu=present:NoSchedule",
     "total": "16",
     "unbounded": "team/small-a and team/small-b",
+    "drain": "change r590",
+    "repairs": "2 of 8 GPUs on gpu-7 are in repair until about 14:20 UTC",
     "unhealthy": "2",
     "until": "2026-01-01T12:05:00Z",
     "upgrade": "drain-required",

@@ -108,6 +108,7 @@ class Release:
     async def remove_traces(self) -> int:
         """The stack, its changes and repairs, what is ours on its nodes, and their GPUNodes. 1 if a node is left."""
         await self._delete("GPUStack", self.name)
+        await self._resume_work()
         for change in self._changes():
             await self._delete("FleetChange", change.name)
         for repair in self.observed.repairs:
@@ -122,6 +123,17 @@ class Release:
         else:
             print_note(f"GPUStack {self.name} is gone, and {len(self.nodes)} nodes are as they were")
         return 1 if left else 0
+
+    async def _resume_work(self) -> None:
+        """Workloads that drains of this stack have stopped: nobody else activates them when the operator is gone."""
+        from windlass.operator.apply import set_active
+        from windlass.operator.decide.drain import drain_reasons
+
+        ours = drain_reasons(self._changes(), [one for one in self.observed.repairs if one.spec.node in self.nodes])
+        for work in self.observed.queued.by_key.values():
+            if work.stopped_for in ours:
+                await self.client.send(set_active(work.api_version, work.key, work.uid, stopped_for=None))
+                print_note(f"Workload {work.key} is active again")
 
     async def _clean(self, name: str) -> bool:
         from windlass.kube.errors import Conflict

@@ -24,8 +24,10 @@ from windlass.diagnose.unstructured import (
     nested_maps,
     nested_string,
 )
+from windlass.model.kueue.workloads import stopped_message
 from windlass.model.message_code import CODE_AT_END
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import STOPPED_FOR_ANNOTATION
 
 MANY_EVICTIONS = 3
 """From this number of evictions of one workload on, it counts as a preemption loop."""
@@ -219,6 +221,9 @@ def _asks_for_more(workload: ClusterObject) -> bool:
 
 
 def _of_workload(evidence: Evidence, workload: ClusterObject) -> Finding | None:
+    drain = nested_string(workload.data, "metadata", "annotations", STOPPED_FOR_ANNOTATION)
+    if drain and nested_map(workload.data, "spec").get("active") is False:
+        return Finding("REQUEUE_BACKOFF", stopped_message(f"{workload.namespace}/{workload.name}", drain))
     reserved = find_condition(workload.data, "QuotaReserved")
     message, reason = (nested_string(reserved, "message"), nested_string(reserved, "reason"))
     if nested_string(reserved, "status") == "False":

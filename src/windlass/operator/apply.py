@@ -116,7 +116,7 @@ class Applier:
             case StopWorkload():
                 self._stop(write)
             case ResumeWorkload(key, uid, api_version):
-                await self._set_active(_workloads(api_version), key, uid, is_active=True, stopped_for=None)
+                await self._set_active(api_version, key, uid, stopped_for=None)
                 log.info("activated Workload %s", key)
             case TellPods(pods, request):
                 for key, uid in pods:
@@ -172,20 +172,15 @@ class Applier:
 
     def _stop(self, write: StopWorkload) -> None:
         async def stop() -> None:
-            resource = _workloads(write.api_version)
-            await self._set_active(resource, write.key, write.uid, is_active=False, stopped_for=write.reason)
+            await self._set_active(write.api_version, write.key, write.uid, stopped_for=write.reason)
             log.info("deactivated Workload %s for %s", write.key, write.reason)
 
         victim = Victim(write.key, write.pods, NODE_MAINTENANCE, stop=stop, detail=write.reason)
         self.evictor.evict(f"{write.reason}/{write.key}", [victim])
 
-    async def _set_active(
-        self, resource: Resource, key: str, uid: str, *, is_active: bool, stopped_for: str | None
-    ) -> None:
-        metadata = {"uid": uid, "annotations": {STOPPED_FOR_ANNOTATION: stopped_for}}
-        body = {"metadata": metadata, "spec": {"active": is_active}}
-        answer = await self._send(Request("PATCH", resource.path(key), MANAGED_BY, body, MERGE_PATCH))
-        self._cache.put_answer("Workload", resource.api_version, answer)
+    async def _set_active(self, api_version: str, key: str, uid: str, *, stopped_for: str | None) -> None:
+        answer = await self._send(set_active(api_version, key, uid, stopped_for=stopped_for))
+        self._cache.put_answer("Workload", api_version, answer)
 
     def _on_refused(self, preemptor: str, pod: str, message: str) -> None:
         self._cache.refusals[pod] = message
@@ -220,9 +215,13 @@ class Applier:
             await self._put_status("GPURepair", write.repair, version, status_tree(status))
 
 
-def _workloads(api_version: str) -> Resource:
+def set_active(api_version: str, key: str, uid: str, *, stopped_for: str | None) -> Request:
+    """Deactivates a Workload for a drain, or activates it (None)."""
     group, _, version = api_version.partition("/")
-    return Resource("Workload", "workloads", group, version)
+    metadata = {"uid": uid, "annotations": {STOPPED_FOR_ANNOTATION: stopped_for}}
+    body = {"metadata": metadata, "spec": {"active": stopped_for is None}}
+    path = Resource("Workload", "workloads", group, version).path(key)
+    return Request("PATCH", path, MANAGED_BY, body, MERGE_PATCH)
 
 
 def report_event(write: PutStatus, metadata: ObjectMeta) -> Event | None:

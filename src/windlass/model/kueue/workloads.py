@@ -13,7 +13,7 @@ import msgspec
 from windlass.model.errors import InputError
 from windlass.model.kueue.admission import admission_of
 from windlass.model.kueue.workload_wire import PodSetSpec, WorkloadObject
-from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION
+from windlass.model.names.windlass import LAST_CHECKPOINT_ANNOTATION, STOPPED_FOR_ANNOTATION
 from windlass.model.pod import Container, Pod, PodSpec, ResourceRequirements
 from windlass.model.queue import QueueSystem
 from windlass.model.queue_names import describe_queue
@@ -95,6 +95,11 @@ def queue_hold(namespace: str, queue: str, system: QueueSystem) -> tuple[str, st
 def deactivated_message(key: str, because: str = "") -> str:
     state = f"spec.active: false; {because}" if because else "spec.active: false"
     return f"Workload {key} is deactivated ({state}): set spec.active to true"
+
+
+def stopped_message(key: str, drain: str) -> str:
+    """Of a Workload that the operator has deactivated, and activates by itself."""
+    return f"Workload {key} was stopped so that its node can be worked on ({drain[:128]}); it is queued again at once"
 
 
 def priority_class_hold(name: str, system: QueueSystem) -> tuple[str, str]:
@@ -273,6 +278,8 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
         problem = _topology(spec, f"spec.podSets[{index}]")[1]
         if problem:
             return problem, "INVALID_OBJECT"
+    if not wire.spec.active and STOPPED_FOR_ANNOTATION in wire.metadata.annotations:
+        return stopped_message(wire.key, wire.metadata.annotations[STOPPED_FOR_ANNOTATION]), "REQUEUE_BACKOFF"
     if not wire.spec.active:
         evicted = wire.condition("Evicted")
         because = evicted.message if evicted is not None and "DueTo" in evicted.reason else ""

@@ -15,7 +15,7 @@ from windlass.model.times import format_timestamp
 from windlass.operator.decide import components
 from windlass.operator.decide.bring_up import is_up
 from windlass.operator.decide.canary_work import work_of_node
-from windlass.operator.decide.drain import drain
+from windlass.operator.decide.drain import change_reason, drain
 from windlass.operator.decide.pool import Pool
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.fleet_change import Drain, FleetChange
@@ -106,7 +106,7 @@ def clean_taint(pool: Pool, name: str) -> None:
 def _drain_and_choose(pool: Pool, name: str, record: NodeChange, change: FleetChange | None) -> None:
     rules = change.spec.drain if change is not None else Drain()
     holders = [] if record.component in components.KEEPS_PODS else pool.holders(name)
-    drained = drain(pool, name, holders, record.since, rules.wait, f"change {record.change}")
+    drained = drain(pool, name, holders, record.since, rules.wait, change_reason(record.change))
     if drained.is_done:
         seconds = seconds_of(change.spec.node_timeout) if change is not None else DEFAULT_NODE_SECONDS
         components.choose(pool.patch(name), record.component, record.want)

@@ -47,6 +47,7 @@ def verdicts(
             faults.setdefault(repair.spec.node, (repair.spec.fault,))
     under_way = tuple(name for name, record in judged.items() if not record.result and record.faults)
     touched = (*ours, *sides.touched)
+    faults |= {name: new for name in touched if name not in records and (new := _new_faults(pool, name, since))}
     with_faults = Compared((*touched, *under_way), control, compared.hours)
     silent = [name for name in touched if not pool.nodes[name].is_ready]
     yield judge_faults(with_faults, faults, silent, change.spec.max_faults, change.spec.fault_rate)
@@ -59,6 +60,15 @@ def verdicts(
                 reading = None
                 pool.wake(pool.now + 1)
             yield judge(gate, reading, compared if control else _last_compared(compared, sides), pool.now)
+
+
+def _new_faults(pool: Pool, name: str, since: int) -> tuple[str, ...]:
+    """Of a node without a record: what began while the wave was watched."""
+    repairs = [repair for repair in pool.repairs if repair.spec.node == name]
+    old = {repair.spec.device for repair in repairs if parse_timestamp(repair.status.opened) < since}
+    new = {fault.fault for fault in pool.nodes[name].faults if fault.action and fault.device not in old}
+    new |= {repair.spec.fault for repair in repairs if parse_timestamp(repair.status.opened) >= since}
+    return tuple(sorted(new)) if since else ()
 
 
 def _last_compared(compared: Compared, sides: Sides) -> Compared:

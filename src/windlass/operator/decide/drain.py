@@ -8,7 +8,7 @@ activated again when its pods are gone (`decide.stopped_work`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -16,6 +16,8 @@ from windlass.model.notices import LeaveRequest
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.pool import Pool
 from windlass.operator.kinds.base import seconds_of
+from windlass.operator.kinds.fleet_change import FleetChange
+from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.pods import PodView
 from windlass.operator.queued_work import QueuedWork
@@ -26,6 +28,19 @@ SCHEDULER_SECONDS = 30
 """So long after that time the scheduler may take to evict what it has asked."""
 DRAIN_CAUSES = ("change ", "repair ")
 """How the causes begin that are given here: what people have told a pod is not taken back."""
+
+
+def change_reason(name: str) -> str:
+    return f"change {name}"
+
+
+def repair_reason(name: str) -> str:
+    return f"repair {name}"
+
+
+def drain_reasons(changes: Iterable[FleetChange], repairs: Iterable[GPURepair]) -> set[str]:
+    """What is written on the work that these have told to leave, or stopped."""
+    return {*(change_reason(change.name) for change in changes), *(repair_reason(repair.name) for repair in repairs)}
 
 
 class Drained(msgspec.Struct, frozen=True):

@@ -26,16 +26,17 @@ def why_not_changed(pool: Pool, change: FleetChange) -> str:
     """Why it can't be changed wave by wave; empty if it can."""
     wanted, found = change.spec.workload_image, find_set(pool, change)
     assert wanted is not None  # it is of this component
+    serving = f"{wanted.namespace}/{wanted.name}"
     if found is None:
-        return f"there is no StatefulSet {wanted.namespace}/{wanted.name}"
+        return f"there is no StatefulSet {serving}"
     if wanted.container not in found.images:
-        return f"StatefulSet {found.key} has no container {wanted.container}: it has {', '.join(sorted(found.images))}"
+        return f"StatefulSet {serving} has no container {wanted.container}: it has {', '.join(sorted(found.images))}"
     if found.is_on_delete:
-        return f"StatefulSet {found.key} has updateStrategy OnDelete, which nothing rolls out"
+        return f"StatefulSet {serving} has updateStrategy OnDelete, which nothing rolls out"
     if found.partition:
-        return f"StatefulSet {found.key} has a partition ({found.partition}): somebody else rolls it out"
+        return f"StatefulSet {serving} has a partition ({found.partition}): somebody else rolls it out"
     if not any(_pods(pool, found, name) for name in pool.nodes):
-        return f"no pod of StatefulSet {found.key} is on a node of stack {pool.stack.name}"
+        return f"no pod of StatefulSet {serving} is on a node of stack {pool.stack.name}"
     return ""
 
 
@@ -83,14 +84,15 @@ def progress(run: ChangeRun) -> bool:
     if found is None:
         run.fail(Reason.WorkloadMissing, _missing(run))
         return False
-    wanted = min(found.replicas, node_count(run.wave.nodes, found.replicas, round_up=True))
-    words = f"wave {run.status.wave + 1} of {len(run.waves)}: {found.updated} of {wanted} pods run {run.status.to}"
-    if _rolled(run, found, run.status.to, found.replicas - wanted):
+    limit = min(found.replicas, node_count(run.wave.nodes, found.replicas, round_up=True))
+    rolled = f"{found.updated} of {limit} pods run {run.status.to}"
+    words = f"wave {run.status.wave + 1} of {len(run.waves)}: {rolled}"
+    if _rolled(run, found, run.status.to, found.replicas - limit):
         return True
     if run.status.reason == Reason.RollingOut and run.pool.is_past(run.status.deadline):
         run.fail(Reason.NodesFailed, f"{words}, {found.ready} of {found.replicas} are ready")
         return False
-    run.put("Progressing", Reason.RollingOut, words, seconds_of(run.change.spec.node_timeout) * max(1, wanted))
+    run.put("Progressing", Reason.RollingOut, words, seconds_of(run.change.spec.node_timeout) * max(1, limit))
     return False
 
 
@@ -120,7 +122,8 @@ def abort(run: ChangeRun) -> None:
 
 def _missing(run: ChangeRun) -> str:
     wanted = run.change.spec.workload_image
-    return f"StatefulSet {wanted.namespace}/{wanted.name} is gone" if wanted is not None else ""
+    serving = f"{wanted.namespace}/{wanted.name}" if wanted is not None else ""
+    return f"StatefulSet {serving} is gone"
 
 
 def _rolled(run: ChangeRun, found: StatefulSetView, image: str, partition: int) -> bool:

@@ -15,7 +15,7 @@ from windlass.model.names.windlass import NODE_REQUEST_ANNOTATION, REPAIR_TAINT
 from windlass.model.node import Taint
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.node.operator_link import NodeRequest
-from windlass.operator.decide.drain import Drained, drain
+from windlass.operator.decide.drain import Drained, drain, repair_reason
 from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, takes_node, wait_for
 from windlass.operator.kinds.base import node_count, seconds_of
 from windlass.operator.kinds.gpu_repair import WHOLE_NODE, Attempt, GPURepair, GPURepairStatus, Ticket
@@ -206,7 +206,7 @@ def _draining(run: RepairRun) -> None:
         _validate(run, "return")
         return
     drained = drain(
-        run.pool, run.node.name, _holders(run), run.status.since, rules.drain_wait, f"repair {run.repair.name}"
+        run.pool, run.node.name, _holders(run), run.status.since, rules.drain_wait, repair_reason(run.repair.name)
     )
     silent = _silent_holders(run)
     if drained.is_done and silent:
