@@ -84,7 +84,10 @@ def files_of(folder: Path) -> set[str]:
 
 @pytest.mark.parametrize(
     ("role", "command", "says"),
-    [("node", ("node", "run", "--help"), "device plugin"), ("scheduler", ("scheduler", "--help"), "Schedule a real cluster")],
+    [
+        ("node", ("node", "run", "--help"), "device plugin"),
+        ("scheduler", ("scheduler", "--help"), "Schedule a real cluster"),
+    ],
 )
 def test_both_ways_make_the_same_image(
     buildah: Buildah, role: str, command: tuple[str, ...], says: str, request: pytest.FixtureRequest, tmp_path: Path
