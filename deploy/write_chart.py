@@ -26,6 +26,7 @@ from windlass.cli.install_node_manifests import (
     NodeInstallOptions,
     node_manifests,
 )
+from windlass.cli.install_observe import ObserveInstallOptions, observe_manifests
 from windlass.cli.install_operator import OperatorInstallOptions, operator_manifests
 from windlass.cli.install_operator_crds import operator_crds
 from windlass.cli.install_platforms import PLATFORMS
@@ -65,6 +66,13 @@ OPERATOR_MARKED = OperatorInstallOptions(
     driver_namespace="MARK-driver-namespace",
     canary_namespace="MARK-canary-namespace",
     prometheus="MARK-prometheus",
+)
+
+OBSERVE_MARKED = ObserveInstallOptions(
+    install=msgspec.structs.replace(MARKED, replicas=1),
+    prometheus="MARK-prometheus",
+    prometheus_token_secret="MARK-token-secret",
+    tls_secret="MARK-tls-secret",
 )
 
 PLATFORM_KINDS = {"RoleBinding": "openshift", "ResourceQuota": "gke"}
@@ -243,6 +251,43 @@ def operator_template(text: str) -> str:
     return when(".Values.operator.enabled", text)
 
 
+def observe_template(text: str, kind: str) -> str:
+    """One object of the page's server: what depends on a choice is put under a condition."""
+    pod, container = " " * 6, " " * 8
+    if kind == "Deployment":
+        tls = f"{container}- --tls-cert=/etc/windlass/tls/tls.crt\n{container}- --tls-key=/etc/windlass/tls/tls.key\n"
+        text = text.replace(tls, either(".Values.observe.tlsSecret", tls, f"{container}- --behind-proxy\n"))
+        scheme = f"{container}    scheme: HTTPS\n"
+        text = text.replace(scheme, when(".Values.observe.tlsSecret", scheme))
+        prometheus = f"{container}- --prometheus=MARK-prometheus\n"
+        text = text.replace(prometheus, when(".Values.observe.prometheus", prometheus))
+        token = f"{container}- --prometheus-token-file=/etc/windlass/prometheus/token\n"
+        for block in (
+            token,
+            block_at(text, f"{container}- name: prometheus-token\n"),
+            block_at(text, f"{pod}- name: prometheus-token\n"),
+        ):
+            text = text.replace(block, when(".Values.observe.prometheusTokenSecret", block))
+        for block in (block_at(text, f"{container}- name: tls\n"), block_at(text, f"{pod}- name: tls\n")):
+            text = text.replace(block, when(".Values.observe.tlsSecret", block))
+    if kind == "NetworkPolicy":
+        anywhere = "  egress:\n  - ports:\n    - protocol: TCP\n"
+        narrow = "".join(f"    - protocol: TCP\n      port: {port}\n" for port in (443, 6443))
+        assert anywhere in text
+        chosen = either(".Values.observe.prometheus", "    - protocol: TCP\n", narrow)
+        text = text.replace(anywhere, f"  egress:\n  - ports:\n{chosen}")
+    marks = {
+        **expressions(""),
+        "MARK-prometheus": "{{ .Values.observe.prometheus }}",
+        "MARK-token-secret": "{{ .Values.observe.prometheusTokenSecret }}",
+        "MARK-tls-secret": "{{ .Values.observe.tlsSecret }}",
+    }
+    for mark, expression in marks.items():
+        text = text.replace(mark, expression)
+    assert "MARK" not in text, text
+    return when(".Values.observe.enabled", text)
+
+
 def platform_objects() -> list[Unstructured]:
     """What the admission of one platform asks for, each from the platform that has it."""
     everywhere = node_manifests(NODE_MARKED)
@@ -293,6 +338,9 @@ def chart_files() -> dict[str, str]:
         if one["kind"] != "Namespace" or "canary" in name:  # not the release's own, nor the node agent's
             part = name.removeprefix("windlass-operator") if one["kind"] != "Namespace" else ""
             files[f"templates/operator{part}-{one['kind'].lower()}.yaml"] = operator_template(to_yaml([one]))
+    for one in observe_manifests(OBSERVE_MARKED)[1:]:
+        text = observe_template(to_yaml([one]), one["kind"])
+        files[f"templates/observe-{one['kind'].lower()}.yaml"] = text
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":
             continue  # the release's own

@@ -13,12 +13,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.live.rights import Right
+from tests.live.rights import asked as rights_asked
 from tests.live.scenes import GPU
+from tests.live.test_live_queues import install_crds
 from tests.real_cluster.api import Api, ApiError, until
 from tests.real_cluster.control_plane import ControlPlane
 from tests.real_cluster.fake_kubelet import node
 
 from windlass.cli.install_observe import observe_rules
+from windlass.cli.install_operator_crds import operator_crds
 
 USER = "observe-under-test"
 RBAC = "rbac.authorization.k8s.io"
@@ -79,10 +83,11 @@ def token_of(api: Api, account: str) -> str:
 
 
 @contextlib.contextmanager
-def observing(kubeconfig: Path) -> Iterator[str]:
+def observing(kubeconfig: Path, log: Path, *arguments: str) -> Iterator[str]:
     command = [str(Path(sys.executable).with_name("windlass")), "observe", "--kubeconfig", str(kubeconfig)]
-    command += ["--listen", "127.0.0.1:0", "--behind-proxy"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    command += ["--listen", "127.0.0.1:0", "--behind-proxy", "--log-format=json", "--log-level=debug", *arguments]
+    with log.open("w") as kept:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=kept, text=True)
     try:
         assert process.stdout is not None
         yield process.stdout.readline().split()[1]
@@ -102,8 +107,69 @@ def asked(address: str, token: str) -> dict[str, Any]:
     raise AssertionError("no picture")
 
 
-def test_a_viewer_of_one_namespace_sees_it_and_the_fleets_sums(control_plane: ControlPlane, api: Api) -> None:
-    with observing(control_plane.user(USER)) as address:
+def status_of(address: str, path: str, token: str = "", method: str = "GET") -> int:
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    request = urllib.request.Request(f"{address}{path}", headers=headers, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return int(answer.status)
+    except urllib.error.HTTPError as refused:
+        return refused.code
+
+
+def test_the_rights_are_just_enough(control_plane: ControlPlane, api: Api, tmp_path: Path) -> None:
+    """With every kind that it shows there, nothing is refused, and there is no right that it does not use."""
+    install_crds(api)
+    api.create(*operator_crds())
+    log = tmp_path / "log"
+    with observing(control_plane.user(USER), log) as address:
+        until(lambda: asked(address, token_of(api, "viewer")), 60)
+        assert status_of(address, "/readyz") == 200, "probes come without a token"
+        assert status_of(address, "/faults", token_of(api, "admin"), "POST") == 403
+        granted = {
+            (group, resource, verb)
+            for rule in observe_rules()
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+            for verb in rule["verbs"]
+        }
+
+        def used() -> set[Right]:
+            return {right[:3] for right, _ in rights_asked(log.read_text())}
+
+        until(lambda: used() >= granted, 60, "a right that nothing needs")
+    refused = {right for right, code in rights_asked(log.read_text()) if code == 403}
+    assert not refused
+    assert used() <= granted
+    assert {verb for _, _, verb in granted} == {"list", "watch", "create"}
+    assert {resource for _, resource, verb in granted if verb == "create"} == {"tokenreviews", "subjectaccessreviews"}
+
+
+def test_changes_and_repairs_are_watched_as_soon_as_their_kinds_are_there(
+    control_plane: ControlPlane, api: Api, tmp_path: Path
+) -> None:
+    api.create(*operator_crds())
+    repair = {
+        "apiVersion": "windlass.dev/v1alpha1",
+        "kind": "GPURepair",
+        "metadata": {"name": "gpu-1-3"},
+        "spec": {"node": "gpu-1", "device": 3, "fault": "Xid 79"},
+    }
+    collection = "/apis/windlass.dev/v1alpha1/gpurepairs"
+    until(lambda: api.exists(collection), 30)
+    api.post(collection, repair)
+    with observing(control_plane.user(USER), tmp_path / "log") as address:
+        shown = until(lambda: asked(address, token_of(api, "admin")), 30)
+        assert [(found["name"], found["fault"], found["needs"]) for found in shown["repairs"]] == [
+            ("gpu-1-3", "Xid 79", "time")
+        ]
+        assert "gpu-1-3" not in json.dumps(asked(address, token_of(api, "viewer"))), "who may not list nodes"
+
+
+def test_a_viewer_of_one_namespace_sees_it_and_the_fleets_sums(
+    control_plane: ControlPlane, api: Api, tmp_path: Path
+) -> None:
+    with observing(control_plane.user(USER), tmp_path / "log") as address:
         everything = until(lambda: asked(address, token_of(api, "admin")), 30)
         assert {job["key"] for job in everything["jobs"]} == {"own/Pod/own-pod", "secret/Pod/secret-pod"}
         assert everything["nodes"][0]["name"] == "gpu-1"

@@ -12,12 +12,13 @@ from tests.reference.park import A100, gpu_node, pod
 from tests.telemetry.test_usage import START, ledger
 
 from windlass.model.configuration import Settings
+from windlass.model.names.windlass import RACK_LABEL
 from windlass.telemetry.activity import GpuSample
 from windlass.telemetry.demand import WaitingWork
 from windlass.telemetry.holders import Holder
-from windlass.telemetry.ledger import ALLOCATED_STATES, Ledger
+from windlass.telemetry.ledger import ALLOCATED_STATES, GpuShare, Ledger
 from windlass.telemetry.observation import observe_objects
-from windlass.telemetry.starts import Start, StartFinder
+from windlass.telemetry.starts import FirstWork, FirstWorkFinder, Start, StartFinder
 from windlass.telemetry.summaries import Summaries
 from windlass.telemetry.time_view import Audience, make_time_view, percentile
 from windlass.telemetry.usage import UsageKey
@@ -153,6 +154,103 @@ def test_a_job_starts_once_when_its_first_pod_has_gpus() -> None:
     assert find(node, old) == []
     assert find(node, old, new) == [("Pod default/new", 2000, 60)]
     assert find(node, old, new) == []
+
+
+def test_health_by_rack_counts_gpu_time_out_of_service(tmp_path: Path) -> None:
+    """Rack r1 has an unhealthy GPU for the second hour, r2 is cordoned for all of the time, r3 is well."""
+    history = LedgerHistory(tmp_path)
+    for at in range(START, START + 7201, 100):
+        ill = at >= START + 3600
+        shares = [GpuShare("a", n, A100, "unhealthy" if ill and not n else "free", 1000) for n in range(8)]
+        shares += [GpuShare("b", n, A100, "in_change", 1000) for n in range(4)]
+        shares += [GpuShare(name, n, A100, "free", 1000) for name in ("c", "loose") for n in range(2)]
+        history.observe(Ledger(at, tuple(shares), racks={"a": "r1", "b": "r2", "c": "r3"}))
+    history.close()
+    found = make_time_view(Summaries(tmp_path), START, START + 7200)
+    assert [(row.rack, row.gpus, row.unhealthy_hours, row.in_change_hours, row.in_service) for row in found.racks] == [
+        ("r2", 4.0, 0.0, 8.0, 0.0),
+        ("r1", 8.0, 1.0, 0.0, 0.9375),
+        ("", 2.0, 0.0, 0.0, 1.0),
+        ("r3", 2.0, 0.0, 0.0, 1.0),
+    ]
+    assert found.racks[1].line == [0.0] * 12 + [1.0] * 12
+    assert make_time_view(Summaries(tmp_path), START, START + 7200, Audience(sees_nodes=False)).racks == []
+
+
+def test_a_rack_is_as_large_as_the_day_says(tmp_path: Path) -> None:
+    """A closed day has to say by itself how large its racks were, and a rack that is gone has no GPUs."""
+    history = LedgerHistory(tmp_path)
+    for at in range(START, START + 3 * DAY, 100):
+        rack = "old" if at < START + DAY else "new"
+        history.observe(Ledger(at, (GpuShare("a", 0, A100, "free", 1000),), racks={"a": rack}))
+    history.close()
+    sizes = {row.rack: row.gpus for row in make_time_view(Summaries(tmp_path), START, START + 3 * DAY).racks}
+    assert sizes == {"old": 0.0, "new": 1.0}
+    last = make_time_view(Summaries(tmp_path), START + 2 * DAY, START + 3 * DAY)
+    assert {row.rack: row.gpus for row in last.racks}["new"] == 1.0
+
+
+def test_the_ledger_knows_the_racks_of_its_nodes() -> None:
+    nodes = [gpu_node("a", 1, labels={RACK_LABEL: "r1"}), gpu_node("b", 1)]
+    found = observe_objects(nodes, Settings(), START).ledger
+    assert found.racks == {"a": "r1"}
+
+
+def test_time_to_the_first_gpu_work_has_three_phases() -> None:
+    """Created a minute before it has GPUs, runs 120 s later, computes 300 s after that."""
+    starts, finder = StartFinder(), FirstWorkFinder()
+
+    def find(at: int, *objects: object, busy: float | None = None) -> list[tuple[str, dict[str, int]]]:
+        sample = {("n", 0): GpuSample(at, busy_percent=busy)} if busy is not None else {}
+        seen = observe_objects(objects, Settings(), at, sample)
+        found = finder.find(seen.snapshot, seen.ledger, starts.find(seen.snapshot, seen.ledger))
+        return [(work.holder.job, work.seconds) for work in found]
+
+    node = gpu_node("n", 8)
+    waits = pod("train", 1, on="n", created="2024-10-03T23:59:00Z", phase="Pending")
+    runs = pod("train", 1, on="n", created="2024-10-03T23:59:00Z", phase="Running")
+    assert find(START - 30, node) == []
+    assert find(START, node, waits) == []
+    assert find(START + 120, node, runs) == []
+    assert find(START + 300, node, runs, busy=0.0) == [], "it holds the GPU, and does nothing on it"
+    assert find(START + 420, node, runs, busy=80.0) == [
+        ("Pod default/train", {"queue": 60, "prepare": 120, "load": 300})
+    ]
+    assert find(START + 450, node, runs, busy=80.0) == [], "once"
+
+
+def test_a_start_that_is_never_measured_has_no_load_phase() -> None:
+    starts, finder = StartFinder(), FirstWorkFinder()
+    found = []
+    runs = pod("train", 1, on="n", created="2024-10-03T23:59:00Z", phase="Running")
+    for at in (START - 30, *range(START, START + 1200, 300)):
+        seen = observe_objects([gpu_node("n", 8), *([runs] if at >= START else [])], Settings(), at)
+        found += finder.find(seen.snapshot, seen.ledger, starts.find(seen.snapshot, seen.ledger))
+    assert [work.seconds for work in found] == [{"queue": 60, "prepare": 0}]
+
+
+def test_phases_add_up_to_all_the_time_and_are_for_those_who_may_see_the_job(tmp_path: Path) -> None:
+    history = LedgerHistory(tmp_path)
+    for at in (START, START + 60):
+        history.observe(ledger(at, Random(1)))
+    for team, load in (("a", 300), ("b", 100), ("b", 200)):
+        holder = Holder(team, "q", "ada", f"Job {team}/x")
+        history.worked(START + 30, FirstWork(holder, {"queue": 600, "prepare": 100, "load": load}))
+    history.worked(START + 31, FirstWork(Holder("b", "q", "ada", "Job b/y"), {"queue": 0, "prepare": 0}))
+    history.close()
+    found = make_time_view(Summaries(tmp_path), START, START + 300).phases
+    assert [(row.phase, row.jobs, row.p50) for row in found] == [
+        ("queue", 4, 600),
+        ("prepare", 4, 100),
+        ("load", 3, 200),
+    ]
+    assert sum(row.share or 0 for row in found) == pytest.approx(1, abs=0.001)
+    own = make_time_view(Summaries(tmp_path), START, START + 300, Audience(frozenset({"a"})))
+    assert [(row.phase, row.jobs, row.p95) for row in own.phases] == [
+        ("queue", 1, 600),
+        ("prepare", 1, 100),
+        ("load", 1, 300),
+    ]
 
 
 @pytest.mark.parametrize(("values", "share", "expected"), [([5], 0.95, 5), (range(1, 101), 0.95, 95), ([1, 9], 0.5, 1)])

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.delta import Deleted, Put
+from windlass.web.changes import bring_up_view
 from windlass.web.cluster_objects import ClusterObjects, _decode, trimmed_pod
 from windlass.web.nodes import node_view
 from windlass.web.page_state import PageState
@@ -92,3 +93,21 @@ def test_the_page_follows_what_the_watch_says() -> None:
     assert [len(gpu.get("uses", ())) for gpu in shown["nodes"][0]["gpus"]] == [1, 1]
     objects._on_deltas([Deleted("Pod", "a/p"), Deleted("Node", "n")])
     assert json.loads(state.drain_changes())["gone"] == {"nodes": ["n"], "jobs": ["a/Job/j"]}
+
+
+def test_of_a_node_in_service_only_that_is_kept() -> None:
+    step = {"name": "driver", "owner": "host", "state": "Failed", "reason": "DriverMissing"}
+    status = {"phase": "NotReady", "stack": "h100", "reason": "DriverMissing", "steps": [step], "bootID": "b"}
+    status |= {"devices": [{"index": index, "state": "InService"} for index in range(8)]}
+    tree = {"metadata": {"name": "n", "managedFields": [{}]}, "status": status}
+
+    def kept(phase: str) -> dict[str, Any]:
+        whole = {**tree, "status": {**status, "phase": phase}}
+        found = _decode(msgspec.Raw(json.dumps(whole).encode()), "GPUNode", "windlass.dev/v1alpha1")
+        assert isinstance(found, dict)
+        assert found.pop("resource") == "gpunodes.windlass.dev"
+        assert bring_up_view(found) == bring_up_view(whole)
+        return found
+
+    assert kept("Ready") == {"metadata": {"name": "n"}, "status": {"phase": "Ready"}}
+    assert "devices" not in kept("NotReady")["status"]

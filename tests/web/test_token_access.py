@@ -10,6 +10,7 @@ from typing import Any
 
 import aiohttp
 import msgspec
+import pytest
 from aiohttp import web
 from tests.telemetry.test_usage import START
 from tests.web.test_visible_objects import feed
@@ -21,6 +22,7 @@ from windlass.telemetry.ledger import GpuShare, Ledger
 from windlass.telemetry.starts import Start
 from windlass.telemetry.usage_history import LedgerHistory
 from windlass.web.page import make_application
+from windlass.web.past_sources import past_source
 from windlass.web.token_access import COOKIE, TokenAccess
 from windlass.web.viewers import MAX_AT_ONCE, VALID_SECONDS, Viewers
 
@@ -59,6 +61,8 @@ class Clock:
 
 Act = Callable[[aiohttp.ClientSession, str, Reviews, Clock], Awaitable[None]]
 
+PRICES = {"NVIDIA-H100-80GB-HBM3": 2_500_000}
+
 
 def visit(act: Act, history: Path | None = None) -> None:
     async def there() -> None:
@@ -74,7 +78,8 @@ def visit(act: Act, history: Path | None = None) -> None:
 @asynccontextmanager
 async def served(reviews: Reviews, clock: Clock, history: Path | None) -> AsyncIterator[str]:
     viewers = Viewers(reviews, lambda: {"own", "secret"}, clock)  # type: ignore[arg-type]  # the part that it uses
-    runner = web.AppRunner(make_application(feed(), None, TokenAccess(viewers, clock), history), shutdown_timeout=1)
+    app = make_application(feed(), None, TokenAccess(viewers, clock), past_source(history, None), PRICES)
+    runner = web.AppRunner(app, shutdown_timeout=1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
@@ -206,6 +211,22 @@ def test_time_and_teams_are_filtered_too(tmp_path: Path) -> None:
             "own": 120,
             "(other teams)": 120,
         }
+        url = f"{address}/allocation/compute?window={START},{START + 300}"
+        async with browser.get(f"{url}&aggregate=namespace", headers=bearer("ada-token")) as answer:
+            (window,) = msgspec.json.decode(await answer.read())["data"]
+        assert {name: round(found["gpuHours"] * 3600) for name, found in window.items()} == {
+            "own": 120,
+            "(other teams)": 120,
+        }
+        assert window["own"]["gpuCost"] == pytest.approx(120 / 3600 * 2.5)
+        for query in ("&aggregate=pod", "&step=0d", "&step=x"):
+            async with browser.get(f"{url}{query}", headers=bearer("ada-token")) as answer:
+                assert answer.status == 400
+        for job, status in (("own/Job/own-job", 200), ("secret/Job/secret-job", 404), ("own", 400)):
+            url = f"{address}/job?key={job}&from={START}&to={START + 300}"
+            async with browser.get(url, headers=bearer("ada-token")) as answer:
+                assert answer.status == status
+                assert "secret" not in await answer.text()
         for wrong in ("from=x", f"from={START}&to={START}", f"from=0&to={START}"):
             async with browser.get(f"{address}/time?{wrong}", headers=bearer("ada-token")) as answer:
                 assert answer.status == 400

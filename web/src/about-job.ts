@@ -2,7 +2,7 @@
 
 import { h } from "./dom";
 import { command, facts, link, title, whereOf } from "./facts";
-import { count, ranges, since } from "./format";
+import { count, ranges, since, soon, span } from "./format";
 import type { Job, JobPod, World } from "./model";
 
 const MOST_PODS = 64;
@@ -19,6 +19,8 @@ export function jobContent(job: Job, world: World): HTMLElement[] {
       ["Utilisation", running && job.gpus ? `${job.util ?? 0} %` : ""],
       ["Queue", job.queue ?? ""],
       ["Priority", job.class ? `${job.class} (${job.priority ?? 0})` : job.priority ? String(job.priority) : ""],
+      ["Planned start", job.state === "waiting" ? soon(job.starts ?? 0) : ""],
+      ["Runs at most", job.lasts ? span(job.lasts) : ""],
       ["Running for", running && job.started ? since(job.started) : ""],
       ["Created", job.created ? `${since(job.created)} ago` : ""],
       ["Restarts", job.restarts ? String(job.restarts) : ""],
@@ -27,6 +29,7 @@ export function jobContent(job: Job, world: World): HTMLElement[] {
     ...placement(job, world),
     ...pods(job),
     h("h3", {}, "More"),
+    h("p", {}, h("a", { href: `#job=${encodeURIComponent(job.key)}` }, "Its past: timeline, GPUs, and how it could use fewer")),
     command(commandOf(job)),
   ];
 }

@@ -24,6 +24,16 @@ export function clock(at: number): string {
   return at ? new Date(at * 1000).toLocaleTimeString("en-GB") : "";
 }
 
+/** `in 30 min, 22:32`; with the day where that is not today. */
+export function soon(at: number, now = Date.now() / 1000): string {
+  if (!at) return "";
+  const date = new Date(at * 1000);
+  const time = date.toLocaleTimeString("en-GB", { hour: "2-digit", minute: "2-digit" });
+  const isToday = date.toDateString() === new Date(now * 1000).toDateString();
+  const when = isToday ? time : `${date.toLocaleDateString("en-GB", { weekday: "short", day: "numeric", month: "short" })} ${time}`;
+  return at > now ? `in ${span(at - now)}, ${when}` : `due since ${when}`;
+}
+
 export function gib(bytes: number): string {
   return `${Math.round(bytes / 2 ** 30).toLocaleString("en")} GiB`;
 }

@@ -1,22 +1,36 @@
-// The lists of jobs: those that wait, each with its reason, those that run, and those that ended.
+// The lists of jobs: those that need a person, those that only need time, those that run, and those that ended.
 
+import { Attention, openMatter } from "./attention";
 import { clipped } from "./clip";
 import { arrange, byId, h, say } from "./dom";
+import type { Filters } from "./filters";
 import { jobMatches } from "./find";
-import { since } from "./format";
-import type { Job, JobState, World } from "./model";
+import { since, soon } from "./format";
+import type { Job, World } from "./model";
 import { roving } from "./roving";
 import { selection } from "./selection";
 
 const MOST = 120;
-const LISTS: readonly { key: string; title: string; states: JobState[]; empty: string }[] = [
-  { key: "waiting", title: "Waiting", states: ["waiting"], empty: "Nothing waits." },
-  { key: "running", title: "Running", states: ["starting", "running", "stopping"], empty: "Nothing runs." },
-  { key: "ended", title: "Ended", states: ["failed", "done"], empty: "" },
+/** As the scheduler writes it: in UTC, for programs. */
+const PLANNED = /;? ?planned to start at \S+Z/i;
+type Which = "person" | "time" | "running" | "ended";
+const LISTS: readonly { which: Which; look: string; title: string; empty: string }[] = [
+  { which: "person", look: "waiting person", title: "Needs a person", empty: "Nothing needs a person." },
+  { which: "time", look: "waiting time", title: "Waiting", empty: "Nothing waits." },
+  { which: "running", look: "running", title: "Running", empty: "Nothing runs." },
+  { which: "ended", look: "ended", title: "Ended", empty: "" },
 ];
 
+/** The list that a job is in: what fails again and again needs a person, even where it counts as running. */
+export function listOf(job: Job): Which {
+  if (job.state === "failed" || job.state === "done") return "ended";
+  if (job.needs === "person") return "person";
+  return job.state === "waiting" ? "time" : "running";
+}
+
 interface List {
-  states: JobState[];
+  which: Which;
+  jobs: number;
   root: HTMLElement;
   count: HTMLElement;
   items: HTMLElement;
@@ -40,26 +54,43 @@ export class Jobs {
   private readonly rows = new Map<string, Row>();
   private readonly stops: () => void;
   private sought = "";
+  private readonly attention: Attention;
 
-  constructor(private readonly world: World) {
+  constructor(
+    private readonly world: World,
+    private readonly filters: Filters,
+  ) {
     const root = byId("jobs");
     root.append(...this.lists.map((list) => list.root));
-    this.stops = roving(root, ".job");
+    const attention = h("ul", { id: "attention", class: "job-list", "aria-label": "Nodes, changes and repairs that need a person" });
+    attention.addEventListener("click", openMatter);
+    this.lists[0]!.items.before(attention);
+    this.lists[0]!.root.after(byId("plans"));
+    this.attention = new Attention(world);
+    this.stops = roving(root, ":is(.job, .matter)");
+    filters.listen(() => this.update());
     selection.listen(() => (this.sought === selection.sought ? this.mark() : this.update()));
   }
 
   update(): void {
     this.sought = selection.sought;
+    this.filters.update();
     const all = [...this.world.jobs.values()];
-    const found = this.sought === "" ? all : all.filter((job) => jobMatches(job, this.sought));
-    for (const list of this.lists) {
-      this.fill(list, found.filter((job) => list.states.includes(job.state)).sort(order));
-    }
-    this.stops();
+    const found = all.filter((job) => this.filters.matches(job) && (this.sought === "" || jobMatches(job, this.sought)));
+    const compare = this.filters.compare();
+    for (const list of this.lists) this.fill(list, found.filter((job) => listOf(job) === list.which).sort(compare));
+    this.updateMatters();
     const waiting = all.filter((job) => job.state === "waiting").length;
     byId("tab-waiting").replaceChildren(...(waiting ? [String(waiting), h("span", { class: "unseen" }, " waiting")] : []));
     for (const [key, row] of this.rows) if (!row.element.isConnected) this.rows.delete(key);
     this.mark();
+  }
+
+  /** What needs a person and is no job: of thousands of jobs, none has to be sorted for it. */
+  updateMatters(): void {
+    const others = this.attention.update();
+    this.count(this.lists[0]!, others);
+    this.stops();
   }
 
   /** Called every second. */
@@ -68,12 +99,18 @@ export class Jobs {
   }
 
   private fill(list: List, jobs: Job[]): void {
-    say(list.count, jobs.length.toLocaleString("en"));
-    list.root.classList.toggle("is-empty", jobs.length === 0);
-    say(list.none, this.sought === "" ? list.empty : "No match.");
+    list.jobs = jobs.length;
+    this.count(list, 0);
+    say(list.none, this.sought === "" && !this.filters.active ? list.empty : "No match.");
     arrange(list.items, jobs.slice(0, MOST).map((job) => this.row(job).element));
     list.more.hidden = jobs.length <= MOST;
     say(list.more, `and ${(jobs.length - MOST).toLocaleString("en")} more; find one by its name`);
+  }
+
+  /** `others`: what is in the list and is no job. */
+  private count(list: List, others: number): void {
+    say(list.count, (list.jobs + others).toLocaleString("en"));
+    list.root.classList.toggle("is-empty", list.jobs + others === 0);
   }
 
   private row(job: Job): Row {
@@ -99,8 +136,8 @@ function makeList(list: (typeof LISTS)[number]): List {
   const none = h("p", { class: "empty" });
   const more = h("p", { class: "more", hidden: true });
   const head = h("div", { class: "section-head" }, h("h2", {}, list.title), count);
-  const root = h("section", { class: `jobs ${list.key}`, "aria-label": list.title }, head, items, none, more);
-  return { states: list.states, root, count, items, none, empty: list.empty, more };
+  const root = h("section", { class: `jobs ${list.look}`, "aria-label": list.title }, head, items, none, more);
+  return { which: list.which, jobs: 0, root, count, items, none, empty: list.empty, more };
 }
 
 function makeRow(job: Job): Row {
@@ -130,7 +167,10 @@ function paint(row: Row): void {
 
 /** One line about the job: why it waits, or where it is. */
 export function summary(job: Job): string {
-  if (job.state === "waiting") return job.why || job.reason || "Waiting for the scheduler's decision.";
+  if (job.state === "waiting") {
+    const why = job.why || job.reason || "Waiting for the scheduler's decision.";
+    return job.starts ? `Starts ${soon(job.starts)}. ${why.replace(PLANNED, "")}` : why;
+  }
   if (job.state === "failed") return [job.reason, job.why].filter(Boolean).join(": ") || "Failed.";
   if (job.state === "done") return "Finished.";
   const word = job.state === "starting" ? "Starting" : job.state === "stopping" ? "Stopping" : "";
@@ -142,13 +182,4 @@ export function summary(job: Job): string {
 
 function ageOf(job: Job): string {
   return since(job.state === "running" && job.started ? job.started : job.created);
-}
-
-const natural = new Intl.Collator("en", { numeric: true });
-
-/** Those that wait as they are served, the others with the newest first. */
-export function order(a: Job, b: Job): number {
-  const waiting = a.state === "waiting" && b.state === "waiting";
-  const served = waiting ? (b.priority ?? 0) - (a.priority ?? 0) || a.created - b.created : b.created - a.created;
-  return served || natural.compare(a.key, b.key);
 }

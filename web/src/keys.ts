@@ -7,7 +7,7 @@ import { recall, remember } from "./storage";
 const KEPT = "letters";
 const PLACES: Record<string, [view: string, first: string, section: string]> = {
   g: ["fleet", '#racks [tabindex="0"]', "fleet"],
-  q: ["work", '#jobs .job[tabindex="0"]', "work"],
+  q: ["work", '#jobs :is(.job, .matter)[tabindex="0"]', "work"],
   e: ["news", '#events .about[tabindex="0"]', "news"],
 };
 

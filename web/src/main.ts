@@ -2,8 +2,10 @@
 // only by the parts that they are about.
 
 import { Announcer } from "./announce";
+import { ChangesPage } from "./changes";
 import { Details } from "./details";
 import { byId } from "./dom";
+import { Filters } from "./filters";
 import { startFind } from "./find";
 import { Fleet } from "./fleet";
 import { startGrid } from "./grid-keys";
@@ -13,9 +15,10 @@ import { startKeys } from "./keys";
 import { Legend } from "./legend";
 import { Connection } from "./link";
 import { follow } from "./live";
-import { World, type Delta } from "./model";
+import { World, type Delta, type Snapshot } from "./model";
 import { Feed } from "./news";
 import { Past } from "./past";
+import { Plans } from "./plans";
 import { Queues } from "./queues";
 import { startTheme } from "./theme";
 import { startTip } from "./tip";
@@ -24,7 +27,10 @@ import { Totals } from "./totals";
 const world = new World();
 const fleet = new Fleet(world);
 const legend = new Legend(world);
-const jobs = new Jobs(world);
+const filters = new Filters(world);
+const plans = new Plans(world, filters);
+const jobs = new Jobs(world, filters);
+const changes = new ChangesPage(world);
 const queues = new Queues(world);
 const feed = new Feed(world);
 const totals = new Totals(world);
@@ -36,8 +42,9 @@ const announce = (words: string): void => {
 };
 const announcer = new Announcer(announce);
 
-type Part = "nodes" | "jobs" | "queues" | "events";
-const PARTS: readonly Part[] = ["nodes", "jobs", "queues", "events"];
+type Part = keyof Snapshot;
+const PARTS: readonly Part[] = ["nodes", "jobs", "queues", "changes", "repairs", "bringUps", "events"];
+const OPERATIONS: readonly Part[] = ["changes", "repairs", "bringUps"];
 const changed = new Set<Part>();
 const touched = new Set<string>();
 let everything = false;
@@ -50,7 +57,12 @@ function draw(): void {
     fleet.update(names);
     legend.update(names);
   }
-  if (changed.has("jobs")) jobs.update();
+  const isOfOperator = OPERATIONS.some((part) => changed.has(part));
+  if (changed.has("jobs")) {
+    jobs.update();
+    plans.update();
+  } else if (changed.has("nodes") || isOfOperator) jobs.updateMatters();
+  if (isOfOperator || everything) changes.update();
   if (changed.has("queues")) queues.update();
   if (changed.has("events")) feed.update();
   totals.update();
@@ -76,7 +88,7 @@ function note(delta: Delta): void {
 }
 
 startTheme();
-new Past();
+new Past(() => changes.update());
 startHelp();
 startKeys();
 startGrid(fleet);
@@ -105,3 +117,7 @@ setInterval(() => {
   jobs.age();
   details.update();
 }, 1000);
+setInterval(() => {
+  plans.update();
+  changes.update();
+}, 15_000);

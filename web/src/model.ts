@@ -83,6 +83,63 @@ export interface Job {
   nodes?: number;
   restarts?: number;
   succeeded?: number;
+  /** The label; else its namespace is its team. */
+  team?: string;
+  /** The code of what binds it, as the scheduler named it. */
+  cause?: string;
+  needs?: Needs;
+  /** When it is planned to start, and how long it may run at most, in seconds. */
+  starts?: number;
+  lasts?: number;
+}
+
+/** Whether somebody has to do something, or it goes on by itself. */
+export type Needs = "person" | "time" | "";
+
+/** What changes, repairs and nodes that come up have in common. */
+export interface Operation {
+  name: string;
+  phase: string;
+  reason: string;
+  message: string;
+  remedy: string;
+  since: number;
+  deadline: number;
+  needs: Needs;
+}
+
+export interface Change extends Operation {
+  stack: string;
+  component: string;
+  from: string;
+  to: string;
+  wave: number;
+  waves: number;
+  nodes: number;
+  changed: number;
+  failed: number;
+  stragglers: string[];
+  gates: { name: string; verdict: string; message: string }[];
+  over: boolean;
+}
+
+export interface Repair extends Operation {
+  node: string;
+  /** The index of the GPU; -1: the whole node. */
+  device: number;
+  fault: string;
+  by: string;
+  opened: number;
+  ended: number;
+  attempts: { rung: string; at: number; result: string; message: string }[];
+  ticket: string;
+  over: boolean;
+}
+
+/** A node on its way into service. */
+export interface BringUp extends Operation {
+  stack: string;
+  steps: { name: string; state: string; reason: string; message: string; deadline: number }[];
 }
 
 export interface Queue {
@@ -109,11 +166,14 @@ export interface Snapshot {
   nodes: Node[];
   jobs: Job[];
   queues: Queue[];
+  changes: Change[];
+  repairs: Repair[];
+  bringUps: BringUp[];
   events: News[];
 }
 
 export interface Delta extends Partial<Snapshot> {
-  gone?: { nodes?: string[]; jobs?: string[]; queues?: string[] };
+  gone?: Partial<Record<Exclude<keyof Snapshot, "events">, string[]>>;
 }
 
 /** What a GPU is doing, as one word: its colour. */
@@ -160,14 +220,15 @@ export class World {
   readonly nodes = new Map<string, Node>();
   readonly jobs = new Map<string, Job>();
   readonly queues = new Map<string, Queue>();
+  readonly changes = new Map<string, Change>();
+  readonly repairs = new Map<string, Repair>();
+  readonly bringUps = new Map<string, BringUp>();
   events: News[] = [];
   /** Whether nodes and GPUs can be failed and healed from here. */
   simulated = true;
 
-  reset(all: Snapshot): void {
-    this.nodes.clear();
-    this.jobs.clear();
-    this.queues.clear();
+  reset(all: Delta): void {
+    for (const known of [this.nodes, this.jobs, this.queues, this.changes, this.repairs, this.bringUps]) known.clear();
     this.events = [];
     this.apply(all);
   }
@@ -176,9 +237,12 @@ export class World {
     for (const node of delta.nodes ?? []) this.nodes.set(node.name, complete(node));
     for (const job of delta.jobs ?? []) this.jobs.set(job.key, job);
     for (const queue of delta.queues ?? []) this.queues.set(queue.name, queue);
-    for (const name of delta.gone?.nodes ?? []) this.nodes.delete(name);
-    for (const key of delta.gone?.jobs ?? []) this.jobs.delete(key);
-    for (const name of delta.gone?.queues ?? []) this.queues.delete(name);
+    for (const change of delta.changes ?? []) this.changes.set(change.name, change);
+    for (const repair of delta.repairs ?? []) this.repairs.set(repair.name, repair);
+    for (const node of delta.bringUps ?? []) this.bringUps.set(node.name, node);
+    for (const what of ["nodes", "jobs", "queues", "changes", "repairs", "bringUps"] as const) {
+      for (const name of delta.gone?.[what] ?? []) this[what].delete(name);
+    }
     if (delta.events?.length) {
       const told = new Set(delta.events.map((one) => one.id));
       this.events = [...this.events.filter((one) => !told.has(one.id)), ...delta.events].slice(-200);

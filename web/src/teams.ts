@@ -39,6 +39,13 @@ export function teamsPage(view: TeamView): Node[] {
   return [
     ...view.notes.map((note) => h("p", { class: "past-note" }, `${note}.`)),
     panel("Teams", table(["Team", ...HEADS], view.teams.length ? teams : [], "No team held GPUs in this time.")),
-    panel("Jobs that held GPUs and did not use them", table(["Job", ...HEADS], wasted.map(cells), "None, of what was measured.")),
+    panel("Jobs that held GPUs and did not use them", table(["Job", ...HEADS], wasted.map(cells), "None, of what was measured.", jobLink)),
   ];
+}
+
+/** `Job vision/train`, as the ledger names it, leads to the past of `vision/Job/train`. */
+function jobLink(name: string): HTMLElement {
+  const [kind = "", path = ""] = name.split(" ");
+  const [space = "", job = ""] = path.split("/");
+  return h("a", { href: `#job=${encodeURIComponent(`${space}/${kind}/${job}`)}` }, name);
 }

@@ -1,7 +1,7 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 import { halves } from "../src/clip";
-import { count, gib, model, ranges, span } from "../src/format";
+import { count, gib, model, ranges, soon, span } from "../src/format";
 
 test("spans are told in the unit that fits", () => {
   deepEqual([0, 59.9, 60, 3599, 3600, 7800, 86399, 86400, 200000].map(span), [
@@ -36,4 +36,12 @@ test("a long name keeps its end, and is whole when put together", () => {
   deepEqual(halves("gke-prod-eu-west4-nodepool-12"), ["gke-prod-eu-west4-nodepool", "-12"]);
   deepEqual(halves("ip-10-0-112-204.eu-central-1.compute.internal"), ["ip-10-0-112-204.eu-central-1.compute.int", "ernal"]);
   for (const name of ["a".repeat(253), `${"a".repeat(40)}-`, `-${"a".repeat(40)}`]) equal(halves(name).join(""), name);
+});
+
+test("a time to come is told as people say it", () => {
+  const now = new Date(2026, 0, 1, 12, 0).getTime() / 1000;
+  equal(soon(now + 1800, now), "in 30 min, 12:30");
+  equal(soon(now + 86400, now), "in 1 d, Fri, 2 Jan 12:00".replace("Fri,", "Fri"));
+  equal(soon(now - 60, now), "due since 11:59");
+  equal(soon(0, now), "");
 });

@@ -1,10 +1,13 @@
 import { deepEqual, equal } from "node:assert/strict";
 import { test } from "node:test";
 import { bestMatch, gpuMatches, jobMatches } from "../src/find";
-import { order, summary } from "../src/jobs";
+import { matters } from "../src/attention";
+import { order } from "../src/filters";
+import { listOf, summary } from "../src/jobs";
 import { noticeOf } from "../src/link";
-import { World } from "../src/model";
+import { World, type Repair } from "../src/model";
 import { aboutWhat, canOpen } from "../src/news";
+import { bars } from "../src/plans";
 import { quotaWords } from "../src/queues";
 import { groups, placeOf } from "../src/racks";
 import { useOf } from "../src/rack";
@@ -76,4 +79,39 @@ test("quotas and a lost connection are told in words", () => {
   equal(quotaWords({ ...queue, pending: 0 }, { resource: "cpu", nominal: 4, used: 0, borrowed: 0 }), "0 of 4 cpu");
   equal(noticeOf("live", ""), "");
   equal(noticeOf("ended", "12:00:01"), "windlass up has restarted. What is shown is from 12:00:01. Open its new link, or the one that windlass page prints.");
+});
+
+test("what needs a person has a list of its own, and what has ended another", () => {
+  const lists = [
+    job({ state: "waiting", needs: "person" }),
+    job({ state: "waiting", needs: "time" }),
+    job({ state: "running", needs: "person" }),
+    job({ state: "starting" }),
+    job({ state: "failed", needs: "person" }),
+  ].map(listOf);
+  deepEqual(lists, ["person", "time", "person", "running", "ended"]);
+});
+
+test("planned starts are bars from their start on, as long as they may run", () => {
+  const planned = (name: string, starts: number, lasts?: number): ReturnType<typeof job> =>
+    job({ name, state: "waiting", starts, ...(lasts ? { lasts } : {}) });
+  const found = bars([planned("late", 3000), planned("early", 1600, 1000), job()], 1000);
+  deepEqual(found.bars.map((bar) => [bar.job.name, bar.open]), [["early", false], ["late", true]]);
+  equal(found.wide, 2000 * 1.05);
+  deepEqual(found.bars.map((bar) => Math.round(bar.left)), [29, 95]);
+  equal(Math.round(found.bars[0]!.left + found.bars[0]!.width), 76);
+  equal(Math.round(found.bars[1]!.left + found.bars[1]!.width), 100);
+  equal(bars([planned("overdue", 10, 60)], 1000).bars[0]!.left, 0);
+  equal(bars(Array.from({ length: 40 }, (_, at) => planned(`j-${at}`, 2000 + at)), 1000).hidden, 10);
+});
+
+test("a node that is not ready is told once, by what the operator says of it where it does", () => {
+  const world = new World();
+  const operation = { reason: "", remedy: "", since: 1, deadline: 0 };
+  const repair = { ...operation, name: "r", phase: "Ticket", message: "hands", needs: "person", node: "n-1", device: 1 } as Repair;
+  world.reset({ nodes: [node({ name: "n-1", ready: false }), node({ name: "n-2", ready: false, why: "NodeLost" }), node()], repairs: [repair] });
+  deepEqual(matters(world).map((matter) => [matter.title, matter.why, matter.node]), [
+    ["repair r", "hands", "n-1"],
+    ["node n-2", "not ready: NodeLost", "n-2"],
+  ]);
 });

@@ -15,7 +15,7 @@ from windlass.cli.cluster_option import run_with_client
 from windlass.cli.install_hand_over import hand_over_crds
 from windlass.cli.install_monitoring import install_monitoring
 from windlass.cli.install_node import install_node, uninstall_node
-from windlass.cli.install_observe import install_observe
+from windlass.cli.install_observe import install_observe, uninstall_observe
 from windlass.cli.install_operator import install_operator, uninstall_operator
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
@@ -63,8 +63,7 @@ def install(**given: Any) -> None:
 
     `windlass install` is the scheduler, `windlass install node` the agent of GPU nodes, `windlass install operator`
     what brings nodes up, changes and repairs them, `windlass install monitoring` alerts and a dashboard,
-    `windlass install observe` the rights of the page's server; `hand-over-crds` is for the day on
-    which Kueue is installed.
+    `windlass install observe` the page's server; `hand-over-crds` is for the day on which Kueue is installed.
     """
     if click.get_current_context().invoked_subcommand:
         return
@@ -191,6 +190,7 @@ install.add_command(install_observe)
 install.add_command(install_operator)
 install.add_command(hand_over_crds)
 uninstall.add_command(uninstall_node)
+uninstall.add_command(uninstall_observe)
 uninstall.add_command(uninstall_operator)
 
 

@@ -29,7 +29,7 @@ RBAC = "rbac.authorization.k8s.io"
 
 
 class Role(msgspec.Struct, frozen=True):
-    """A program of Windlass that runs as replicas of which one leads."""
+    """A program of Windlass that runs in a Deployment: replicas of which one leads, or the page's server."""
 
     name: str
     """Of all its objects, and of its lease."""
@@ -38,9 +38,15 @@ class Role(msgspec.Struct, frozen=True):
     arguments: tuple[str, ...]
     cluster_rules: tuple[Unstructured, ...]
     own_rules: tuple[Unstructured, ...]
-    """Of the Role in its own namespace."""
+    """Of the Role in its own namespace; empty: it has none."""
     egress: tuple[int, ...] = (443, 6443)
     """TCP ports; empty: any."""
+    secrets: tuple[tuple[str, str, str], ...] = ()
+    """(volume, Secret, folder) of those that are mounted."""
+    scheme: str = "HTTP"
+    """Of its probes."""
+    is_critical: bool = True
+    """The cluster's work waits while it is away."""
 
     @property
     def selector_labels(self) -> dict[str, str]:
@@ -107,6 +113,8 @@ def _roles(role: Role, choices: InstallOptions) -> list[Unstructured]:
     subjects = [{"kind": "ServiceAccount", "name": role.name, "namespace": choices.namespace}]
     roles = []
     for scope, rules in (("Cluster", list(role.cluster_rules)), ("", list(role.own_rules))):
+        if not rules:
+            continue
         kind = f"{scope}Role"
         namespaced = not scope
         roles.append({**_object(f"{RBAC}/v1", kind, role, choices, namespaced=namespaced), "rules": rules})
@@ -135,23 +143,26 @@ def _deployment(role: Role, choices: InstallOptions) -> Unstructured:
         "imagePullPolicy": choices.pull_policy,
         "args": list(role.arguments),
         "ports": [{"name": "status", "containerPort": role.port}],
-        "livenessProbe": _probe("/healthz", 30),
-        "readinessProbe": _probe("/readyz", 5),
-        "startupProbe": {**_probe("/healthz", 2), "failureThreshold": 60},
+        "livenessProbe": _probe(role, "/healthz", 30),
+        "readinessProbe": _probe(role, "/readyz", 5),
+        "startupProbe": {**_probe(role, "/healthz", 2), "failureThreshold": 60},
         "resources": {"requests": {"cpu": "200m", "memory": "256Mi"}, "limits": {"memory": "1Gi"}},
         "securityContext": {
             "allowPrivilegeEscalation": False,
             "capabilities": {"drop": ["ALL"]},
             "readOnlyRootFilesystem": True,
         },
-        "volumeMounts": [{"name": "tmp", "mountPath": "/tmp"}],
+        "volumeMounts": [
+            {"name": "tmp", "mountPath": "/tmp"},
+            *({"name": name, "mountPath": folder, "readOnly": True} for name, _, folder in role.secrets),
+        ],
     }
     term = {"labelSelector": {"matchLabels": role.selector_labels}, "topologyKey": HOSTNAME_LABEL}
     apart = {"weight": 100, "podAffinityTerm": term}
     pod = {
         "serviceAccountName": role.name,
         "automountServiceAccountToken": True,
-        "priorityClassName": "system-cluster-critical",
+        **({"priorityClassName": "system-cluster-critical"} if role.is_critical else {}),
         "terminationGracePeriodSeconds": 30,
         "securityContext": {
             "runAsNonRoot": True,
@@ -161,15 +172,19 @@ def _deployment(role: Role, choices: InstallOptions) -> Unstructured:
         },
         "affinity": {"podAntiAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": [apart]}},
         "containers": [container],
-        "volumes": [{"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}}],
+        "volumes": [
+            {"name": "tmp", "emptyDir": {"sizeLimit": "256Mi"}},
+            *({"name": name, "secret": {"secretName": secret}} for name, secret, _ in role.secrets),
+        ],
     }
     template = {"metadata": {"labels": role.labels}, "spec": pod}
     spec = {"replicas": choices.replicas, "selector": {"matchLabels": role.selector_labels}, "template": template}
     return {**_object(APPS_API_VERSION, "Deployment", role, choices), "spec": spec}
 
 
-def _probe(path: str, period: int) -> Unstructured:
-    return {"httpGet": {"path": path, "port": "status"}, "periodSeconds": period, "timeoutSeconds": 5}
+def _probe(role: Role, path: str, period: int) -> Unstructured:
+    scheme = {"scheme": role.scheme} if role.scheme != "HTTP" else {}
+    return {"httpGet": {"path": path, "port": "status", **scheme}, "periodSeconds": period, "timeoutSeconds": 5}
 
 
 def _budget(role: Role, choices: InstallOptions) -> Unstructured:

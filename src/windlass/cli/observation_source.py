@@ -39,17 +39,21 @@ class Source(NamedTuple):
     now: str
 
     def open_prometheus(self) -> Prometheus | None:
-        from windlass.telemetry.prometheus import Prometheus
+        return open_prometheus(self.prometheus, self.token_file)
 
-        if not self.prometheus:
-            if self.token_file is not None:
-                raise click.UsageError("--prometheus-token-file is for --prometheus")
-            return None
-        try:
-            token = self.token_file.read_text().strip() if self.token_file is not None else ""
-        except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"can't be read: {error}", file=str(self.token_file)) from None
-        return Prometheus(self.prometheus, token)
+
+def open_prometheus(url: str, token_file: Path | None) -> Prometheus | None:
+    from windlass.telemetry.prometheus import Prometheus
+
+    if not url:
+        if token_file is not None:
+            raise click.UsageError("--prometheus-token-file is for --prometheus")
+        return None
+    try:
+        token = token_file.read_text().strip() if token_file is not None else ""
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"can't be read: {error}", file=str(token_file)) from None
+    return Prometheus(url, token)
 
 
 def observation_options(command: Command) -> Command:

@@ -11,10 +11,12 @@ import ipaddress
 import signal
 import ssl
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import click
 
+from windlass.cli.config_option import config_option, resolve_configuration
+from windlass.cli.observation_source import open_prometheus
 from windlass.cli.parameters import default_option
 from windlass.cli.replica_options import Address
 from windlass.cli.scheduler import kubeconfig_options
@@ -26,10 +28,11 @@ if TYPE_CHECKING:
     from windlass.kube.client import KubeClient
     from windlass.kube.client_config import ClientConfig
     from windlass.web.cluster_objects import ClusterObjects
+    from windlass.web.past_sources import PastSource
 
 EXAMPLES = """\b
 Examples:
-  windlass observe --context production
+  windlass observe --context production --prometheus http://prometheus:9090
   windlass observe --listen :8443 --tls-cert tls.crt --tls-key tls.key --history /history
   windlass observe --listen :8080 --behind-proxy --history /history
 
@@ -48,6 +51,13 @@ SYNC_SECONDS = 60.0
     type=click.Path(file_okay=False, path_type=Path),
     help="The folder that `windlass scheduler --history` writes, for the past.",
 )
+@click.option("--prometheus", default="", metavar="URL", help="A Prometheus, for the past and for curves of GPUs.")
+@click.option(
+    "--prometheus-token-file",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="A bearer token for it.",
+)
+@config_option
 @click.option("--tls-cert", type=click.Path(dir_okay=False, path_type=Path), help="Certificate of the page.")
 @click.option("--tls-key", type=click.Path(dir_okay=False, path_type=Path), help="Its private key.")
 @click.option("--behind-proxy", is_flag=True, help="Serve plain HTTP: a proxy in front ends TLS.")
@@ -57,21 +67,29 @@ def observe(**given: Any) -> None:
     """Serve the page of a real cluster: every GPU, what waits and why, and the past. Nothing is changed."""
     from windlass.kube.client_config import load_client_config
     from windlass.scheduler.logs import set_up_logs
+    from windlass.web.past_sources import past_source
 
     tls = _tls(given["tls_cert"], given["tls_key"])
     is_local = _is_loopback(given["listen"][0])
     if not is_local and tls is None and not given["behind_proxy"]:
         remedy = "give --tls-cert and --tls-key, or --behind-proxy where a proxy in front ends TLS"
         raise InputError("viewers would send their tokens unencrypted", remedy=remedy)
+    past = past_source(given["history"], open_prometheus(given["prometheus"], given["prometheus_token_file"]))
+    prices = resolve_configuration(given["config"]).settings.gpu_hour_micro_prices
     access = load_client_config(given["kubeconfig"], given["context"])
     set_up_logs(given["log_format"], given["log_level"])
-    asyncio.run(_serve(access, given["listen"], given["history"], tls, is_local and not given["behind_proxy"]))
+    asyncio.run(_serve(access, given["listen"], _Past(past, prices), tls, is_local and not given["behind_proxy"]))
+
+
+class _Past(NamedTuple):
+    source: PastSource | None
+    micro_prices: dict[str, int]
 
 
 async def _serve(
     access: ClientConfig,
     listen: tuple[str, int],
-    history: Path | None,
+    past: _Past,
     tls: ssl.SSLContext | None,
     by_link: bool,
 ) -> None:
@@ -88,7 +106,7 @@ async def _serve(
         watching = asyncio.create_task(objects.informers.run())
         try:
             await _wait_for_objects(objects, access.server)
-            app, announce = _application(client, objects, history, by_link)
+            app, announce = _application(client, objects, past, by_link)
             runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
             await runner.setup()
             port = await _listen(runner, listen, tls)
@@ -114,7 +132,7 @@ async def _wait_for_objects(objects: ClusterObjects, server: str) -> None:
 
 
 def _application(
-    client: KubeClient, objects: ClusterObjects, history: Path | None, by_link: bool
+    client: KubeClient, objects: ClusterObjects, past: _Past, by_link: bool
 ) -> tuple[web.Application, Any]:
     """The application, and what tells the user its address."""
     from windlass.web.one_time_links import OneTimeLinks
@@ -124,7 +142,7 @@ def _application(
 
     if not by_link:
         names = Viewers(client, lambda: {tree["metadata"]["name"] for tree in objects.list("namespaces")})
-        return make_application(objects, None, TokenAccess(names), history), _announce
+        return make_application(objects, None, TokenAccess(names), *past), _announce
     links, hosts = OneTimeLinks(), set[str]()
 
     def announce(address: str) -> None:
@@ -133,7 +151,7 @@ def _application(
         links.address = address
         _announce(links.create())
 
-    return make_page(objects, None, links, lambda: hosts, history), announce
+    return make_page(objects, None, links, lambda: hosts, *past), announce
 
 
 def _announce(address: str) -> None:

@@ -1,13 +1,17 @@
-"""`windlass top`: the GPUs of each job, team, queue, user, model or node, as a table."""
+"""`windlass top`: fleet, queues and jobs in the terminal (`tui`); in a pipe or with `--once`, a table."""
 
 from __future__ import annotations
 
+import contextlib
+import io
+import sys
 import time
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
-from windlass.cli.observation_source import observation_options, observe, take_source
+from windlass.cli.observation_source import Source, observation_options, observe, take_source
 from windlass.cli.output import output_option, plain_table, print_document, print_table, windlass_document
 from windlass.cli.parameters import default_option
 from windlass.model.times import format_timestamp
@@ -17,6 +21,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = """\b
 Examples:
+  windlass top
   windlass top --once --prometheus http://prometheus:9090
   windlass top --once --by node --from dump.yaml
 """
@@ -31,16 +36,36 @@ WAITING = "waiting"
 @default_option("--interval", type=click.FloatRange(1.0), default=10.0, help="Seconds between two looks.")
 @output_option("table", "json")
 def top(by: str, once: bool, interval: float, output: str, **given: Any) -> None:
-    """Who holds GPUs now, what the GPUs do, and what waits; the most GPUs first. Ends with Ctrl-C."""
+    """Every node, queue and job: who holds GPUs, what these do, and what waits; `?` lists the keys.
+
+    Where stdout is no terminal, and with --once or -o json, it prints a table of jobs (--by), the most GPUs first.
+    """
     source = take_source(given)
+    if not once and output == "table" and sys.stdin.isatty() and sys.stdout.isatty():
+        _show(source, by, interval)
+        return
     while True:
         observation, _ = observe(source)
-        if not once and output == "table":
-            click.clear()
         _print(observation.ledger, by, output)
         if once:
             return
         time.sleep(interval)
+
+
+def _show(source: Source, by: str, interval: float) -> None:
+    from windlass.tui.terminal import run_top
+    from windlass.tui.top_state import FLEET, JOBS, QUEUES, TopState
+
+    asked = click.get_current_context().get_parameter_source("by") is ParameterSource.COMMANDLINE
+    views = {"queue": QUEUES, "node": FLEET, "model": FLEET}
+    state = TopState(views.get(by, JOBS) if asked else FLEET)
+
+    def look() -> Ledger:
+        # Notes about the input would be written across the screen; `--once` prints them.
+        with contextlib.redirect_stderr(io.StringIO()):
+            return observe(source)[0].ledger
+
+    run_top(state, look, interval)
 
 
 def _print(ledger: Ledger, by: str, output: str) -> None:

@@ -24,6 +24,7 @@ import click
 
 from windlass.cli.config_option import config_option, print_configuration, resolve_configuration
 from windlass.cli.extras import require_extra
+from windlass.cli.observation_source import open_prometheus
 from windlass.cli.output import print_note
 from windlass.cli.parameters import default_option
 from windlass.cli.up_repair import repair
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
     from windlass.embedded.runtime.fleet_nodes import FleetNode
     from windlass.embedded.server.listener import Listener
     from windlass.model.configuration import Settings
+    from windlass.web.past_sources import PastSource
 
 EXAMPLES = """\b
 Examples:
@@ -132,6 +134,7 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
     from windlass.embedded.malloc import limit_malloc
     from windlass.operator.embedded_thread import OperatorThread
     from windlass.scheduler.logs import set_up_logs
+    from windlass.web.past_sources import past_source
 
     limit_malloc()
     _raise_descriptor_limit()
@@ -152,7 +155,8 @@ async def _run(given: dict[str, Any]) -> tuple[int, bool]:
         history = None
         if not given["no_page"]:
             history = _history_folder(given["state"], temporary)
-            page = await _serve_page(cluster, given["page_port"], history)
+            past = past_source(history, open_prometheus(given["prometheus"], None))
+            page = await _serve_page(cluster, given["page_port"], past)
         click.echo(f"kubectl   export KUBECONFIG={path}")
         click.echo(f"nodes     {cluster.summary()}")
         for line in cluster.notes():
@@ -291,14 +295,14 @@ def _history_folder(state: Path | None, temporary: contextlib.ExitStack) -> Path
     return Path(temporary.enter_context(tempfile.TemporaryDirectory(prefix="windlass-up-")))
 
 
-async def _serve_page(cluster: EmbeddedCluster, port: int | None, history: Path) -> web.AppRunner:
+async def _serve_page(cluster: EmbeddedCluster, port: int | None, past: PastSource | None) -> web.AppRunner:
     from aiohttp import web
 
     from windlass.web.one_time_links import PREFIX, OneTimeLinks
     from windlass.web.page import make_page
 
     links, hosts = OneTimeLinks(), set[str]()
-    app = make_page(cluster.client, cluster.faults, links, lambda: hosts, history)
+    app = make_page(cluster.client, cluster.faults, links, lambda: hosts, past)
     runner = web.AppRunner(app, access_log=None, shutdown_timeout=1, keepalive_timeout=90)
     listener = await _listen(runner, port)
     chosen = listener.addresses[0][1]

@@ -25,7 +25,7 @@ from windlass.telemetry.holders import NO_QUEUE, UNKNOWN_USER, Holder
 from windlass.telemetry.ledger import GpuKey, Ledger, build_ledger
 from windlass.telemetry.prometheus import Prometheus
 from windlass.telemetry.prometheus_samples import read_samples
-from windlass.telemetry.starts import Start, StartFinder
+from windlass.telemetry.starts import FirstWork, FirstWorkFinder, Start, StartFinder
 from windlass.telemetry.usage import UsageKey
 from windlass.telemetry.usage_history import LedgerHistory
 
@@ -43,7 +43,7 @@ class LedgerRecorder:
         self._prometheus = Prometheus(prometheus) if prometheus else None
         self._samples: Mapping[GpuKey, GpuSample] = {}
         self._holder_by_pod: dict[str, Holder] = {}
-        self._starts = StartFinder()
+        self._starts, self._first_work = StartFinder(), FirstWorkFinder()
         self._observed_at = 0
         self.ledger: Ledger | None = None
         """The last one."""
@@ -59,7 +59,8 @@ class LedgerRecorder:
         self._metrics.observe(ledger)
         if self._history is not None:
             starts = self._starts.find(snapshot, ledger)
-            self._history.submit(lambda history: _keep(history, ledger, starts))
+            worked = self._first_work.find(snapshot, ledger, starts)
+            self._history.submit(lambda history: _keep(history, ledger, starts, worked))
 
     def on_record(self, record: AuditRecord, now: int) -> None:
         """Called with what was carried out."""
@@ -116,10 +117,12 @@ class _HistoryThread:
             log.exception("history could not be kept")
 
 
-def _keep(history: LedgerHistory, ledger: Ledger, starts: Sequence[Start]) -> None:
+def _keep(history: LedgerHistory, ledger: Ledger, starts: Sequence[Start], worked: Sequence[FirstWork]) -> None:
     history.observe(ledger)
     for start in starts:
         history.started(ledger.at, start)
+    for work in worked:
+        history.worked(ledger.at, work)
 
 
 def _open(folder: Path) -> LedgerHistory:

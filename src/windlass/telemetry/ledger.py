@@ -20,6 +20,7 @@ from windlass.cluster.node_state import HEALTHY, MODEL
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.queue import QueueSystem
+from windlass.model.rack import rack_of
 from windlass.placement.implied_topology import is_node_ready
 from windlass.telemetry.activity import (
     COMPUTING,
@@ -75,6 +76,8 @@ class Ledger(msgspec.Struct, frozen=True):
     """Of `computing`: GPUs that don't give what is needed to tell a kernel that only waits from work."""
     quota_milli: dict[str, int] = {}
     """ClusterQueue → milli-GPU of its nominal quota, over all flavors."""
+    racks: dict[str, str] = {}
+    """Node → its rack; nodes without one are left out."""
 
     @property
     def total_milli(self) -> int:
@@ -127,7 +130,8 @@ def build_ledger(
 ) -> Ledger:
     builder = _Builder(snapshot, samples, demand, now, rules)
     shares = tuple(share for row in range(snapshot.nodes.size) for share in builder.node_shares(row))
-    return Ledger(now, shares, demand, builder.spinning_unknown_milli, _gpu_quotas(snapshot.queue_system))
+    racks = {node.name: rack for node in snapshot.nodes.objects if (rack := rack_of(node.labels))}
+    return Ledger(now, shares, demand, builder.spinning_unknown_milli, _gpu_quotas(snapshot.queue_system), racks)
 
 
 def _gpu_quotas(queues: QueueSystem) -> dict[str, int]:

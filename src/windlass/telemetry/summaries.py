@@ -25,6 +25,7 @@ class DaySummary(msgspec.Struct):
     series: dict[str, tuple[array[int], array[int]]]
     """Name → slots of the day, values."""
     events: list[Event]
+    facts: dict[str, dict[str, str]]
     read_at: float
     is_closed: bool
 
@@ -33,6 +34,7 @@ class Summaries:
     def __init__(self, folder: Path) -> None:
         self._folder = HistoryFolder(Disk(folder))
         self._days: dict[int, DaySummary] = {}
+        self.notes: list[str] = []
 
     def has_any(self) -> bool:
         try:
@@ -60,6 +62,13 @@ class Summaries:
         for _, summary in self._between(start, end):
             yield from (event for event in summary.events if start <= event.at < end)
 
+    def facts(self, start: int, end: int) -> dict[str, dict[str, str]]:
+        """The newest of everything that has any."""
+        found: dict[str, dict[str, str]] = {}
+        for _, summary in self._between(start, end):
+            found |= summary.facts
+        return found
+
     def _between(self, start: int, end: int) -> Iterator[tuple[int, DaySummary]]:
         days = self._folder.days()
         self._days = {day: found for day, found in self._days.items() if day in days}
@@ -82,14 +91,15 @@ class Summaries:
             index = self._folder.index(day)
             names = [name for name in index.series if kind_of(name) in SUMMARY_KINDS]
             series = {name: _arrays(*self._folder.read_series(day, index, name)) for name in names}
-            return DaySummary(series, self._folder.read_others(day).events, now, True)
+            others = self._folder.read_others(day)
+            return DaySummary(series, others.events, others.facts, now, True)
         whole = self._folder.read_day(day)
         series = {
             name: _arrays(list(values), list(values.values()))
             for name, values in whole.series.items()
             if kind_of(name) in SUMMARY_KINDS
         }
-        return DaySummary(series, whole.events, now, False)
+        return DaySummary(series, whole.events, whole.facts, now, False)
 
 
 def _arrays(slots: list[int], values: list[int]) -> tuple[array[int], array[int]]:

@@ -1,18 +1,15 @@
-"""The page's Team view: who held how many GPU-hours, what was busy, idle and lost, out of the recorded ledger.
+"""The page's Team view: who held how many GPU-hours, what was busy, idle and lost.
 
-The numbers are those of `windlass usage --by team --history`, by the same functions. A viewer who may not see all
+The numbers are those of `windlass usage --by team`, by the same functions. A viewer who may not see all
 namespaces gets the jobs of its own; the rest is one row.
 """
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import msgspec
 
 from windlass.telemetry.time_view import EVERYBODY, Audience
 from windlass.telemetry.usage import Usage, UsageKey, UsageRow, total_row, usage_rows
-from windlass.telemetry.usage_history import open_ledger_history, read_usage
 
 MAX_JOBS = 50
 OTHER_TEAMS = "(other teams)"
@@ -29,14 +26,13 @@ class TeamView(msgspec.Struct, frozen=True, rename="camel"):
     notes: list[str]
 
 
-def make_team_view(folder: Path, start: int, end: int, audience: Audience = EVERYBODY) -> TeamView:
-    usage = read_usage(open_ledger_history(folder), start, end)
-    shown = _visible(usage, audience)
+def make_team_view(usage: Usage, audience: Audience = EVERYBODY) -> TeamView:
+    shown = visible_usage(usage, audience)
     own = [row for row in usage_rows(shown, "job", {}) if audience.may_see_job(row.name)]
     jobs = sorted(own, key=lambda row: (-(row.idle_hours + row.spinning_hours), -row.allocated_hours, row.name))
     return TeamView(
-        start,
-        end,
+        usage.start,
+        usage.end,
         usage.covered_seconds,
         usage_rows(shown, "team", {}),
         jobs[:MAX_JOBS],
@@ -45,7 +41,7 @@ def make_team_view(folder: Path, start: int, end: int, audience: Audience = EVER
     )
 
 
-def _visible(usage: Usage, audience: Audience) -> Usage:
+def visible_usage(usage: Usage, audience: Audience) -> Usage:
     """The same sums; what others hold is under one name."""
     if audience.namespaces is None:
         return usage

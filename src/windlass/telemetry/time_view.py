@@ -9,36 +9,36 @@ queues and jobs of its own namespaces only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from math import ceil
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
-from windlass.telemetry.activity import COMPUTING, HELD_IDLE, SPINNING
 from windlass.telemetry.bottleneck import BottleneckLine
 from windlass.telemetry.history.day import Event
-from windlass.telemetry.ledger import ALLOCATED_STATES, FREE, RESERVED, STATES, STRANDED
-from windlass.telemetry.summaries import Summaries
+from windlass.telemetry.ledger import ALLOCATED_STATES, FREE, IN_CHANGE, STATES, UNHEALTHY
+from windlass.telemetry.starts import PHASES
+from windlass.telemetry.step_table import Key, Line, StepTable, ratio
 from windlass.telemetry.usage import MILLI_SECONDS_PER_HOUR
 from windlass.telemetry.usage_history import (
     COVERED,
     EVICTED,
     HELD,
     QUOTA,
+    RACK,
+    RACK_FACT,
     SLOT_SECONDS,
     STARTED,
     SUM,
     WAITING,
-    split_name,
+    WORKED,
 )
 
-MAX_STEPS = 288
 TARGET_UTILISATION = 0.7
 """The line that the guides draw: a fleet that is busy for less of the time that it is held wastes money."""
 SIZES = ((1000, "1 GPU"), (8000, "2 to 8 GPUs"), (10**12, "more than 8 GPUs"))
 """Milli-GPU up to which a start is of that size."""
-Line = list[float | None]
 
 
 class BottleneckCause(msgspec.Struct, frozen=True, rename="camel"):
@@ -61,7 +61,8 @@ class WaitRow(msgspec.Struct, frozen=True):
 class PreemptionRow(msgspec.Struct, frozen=True, rename="camel"):
     queue: str
     reason: str
-    evictions: int
+    evictions: int | None
+    """None: what was read tells only what they lost."""
     lost_gpu_hours: float
 
 
@@ -95,8 +96,45 @@ class TimeView(msgspec.Struct, frozen=True, rename="camel"):
     waits: list[WaitRow]
     preemptions: list[PreemptionRow]
     shares: list[ShareRow]
+    racks: list[RackRow]
+    phases: list[PhaseRow]
     notes: list[str] = []
     target: float = TARGET_UTILISATION
+
+
+class RackRow(msgspec.Struct, frozen=True, rename="camel"):
+    rack: str
+    gpus: float
+    """As the last record of it says."""
+    unhealthy_hours: float
+    in_change_hours: float
+    in_service: float | None
+    """Of its GPUs, over the time that was recorded."""
+    line: Line
+    """GPUs out of service."""
+
+
+class PhaseRow(msgspec.Struct, frozen=True):
+    phase: str
+    """`queue`, `prepare` or `load`."""
+    jobs: int
+    p50: int
+    p95: int
+    share: float | None
+    """Of the seconds of all phases and jobs."""
+
+
+class SummarySource(Protocol):
+    """`summaries.Summaries`, or a Prometheus (`prometheus_time`)."""
+
+    def points(self, start: int, end: int) -> Iterable[tuple[str, int, int]]: ...
+
+    def events(self, start: int, end: int) -> Iterable[Event]: ...
+
+    def facts(self, start: int, end: int) -> Mapping[str, Mapping[str, str]]: ...
+
+    notes: list[str]
+    """What is not in it, and why."""
 
 
 class Audience(msgspec.Struct, frozen=True):
@@ -104,6 +142,8 @@ class Audience(msgspec.Struct, frozen=True):
 
     namespaces: frozenset[str] | None = None
     queues: frozenset[str] = frozenset()
+    sees_nodes: bool = True
+    """Nodes and racks by name."""
 
     def may_see_queue(self, queue: str) -> bool:
         return self.namespaces is None or queue in self.queues
@@ -116,9 +156,9 @@ class Audience(msgspec.Struct, frozen=True):
 EVERYBODY = Audience()
 
 
-def make_time_view(summaries: Summaries, start: int, end: int, audience: Audience = EVERYBODY) -> TimeView:
+def make_time_view(summaries: SummarySource, start: int, end: int, audience: Audience = EVERYBODY) -> TimeView:
     """`end` is at least a slot after `start`."""
-    table = _Table(start, end)
+    table = StepTable(start, end)
     for name, at, value in summaries.points(table.start, table.end):
         table.add(name, at, value)
     events = list(summaries.events(table.start, table.end))
@@ -136,78 +176,21 @@ def make_time_view(summaries: Summaries, start: int, end: int, audience: Audienc
         gpu_hours={state: total.get((SUM, state), 0) / MILLI_SECONDS_PER_HOUR for state in STATES},
         allocation=table.ratio_line(table.held_of_all),
         utilisation=table.ratio_line(table.busy),
-        mean_allocation=_ratio(held, everything),
-        mean_utilisation=_ratio(busy, measured),
-        measured_share=_ratio(measured, held),
-        story=_story(causes, _ratio(held, everything), table.covered),
+        mean_allocation=ratio(held, everything),
+        mean_utilisation=ratio(busy, measured),
+        measured_share=ratio(measured, held),
+        story=_story(causes, ratio(held, everything), table.covered),
         bottleneck=causes,
         waits=_waits(events, audience),
         preemptions=_preemptions(events, audience),
         shares=_shares(table, audience),
-        notes=_notes(table, held, measured),
+        racks=_racks(table, summaries.facts(table.start, table.end)) if audience.sees_nodes else [],
+        phases=_phases(events, audience),
+        notes=[*_notes(table, held, measured), *summaries.notes],
     )
 
 
-Key = tuple[str, ...]
-Sums = Mapping[Key, int]
-
-
-class _Table:
-    """Sums of every series by step. Models are added up, except those of free GPUs and of waiting work."""
-
-    def __init__(self, start: int, end: int) -> None:
-        self.start = start // SLOT_SECONDS * SLOT_SECONDS
-        slots = max(1, -(-(end - self.start) // SLOT_SECONDS))
-        self.step = -(-slots // MAX_STEPS) * SLOT_SECONDS
-        self.steps: list[dict[Key, int]] = [{} for _ in range(-(-slots * SLOT_SECONDS // self.step))]
-        self.end = self.start + slots * SLOT_SECONDS
-        self.totals: dict[Key, int] = {}
-        self._keys: dict[str, tuple[Key, ...]] = {}
-
-    @property
-    def covered(self) -> int:
-        return self.totals.get((COVERED,), 0)
-
-    def mean_milli(self, key: Key) -> float:
-        return self.totals.get(key, 0) / max(1, self.covered)
-
-    def add(self, name: str, at: int, value: int) -> None:
-        step = self.steps[(at - self.start) // self.step]
-        keys = self._keys.get(name)
-        if keys is None:
-            keys = self._keys[name] = _keys_of(name)
-        for key in keys:
-            step[key] = step.get(key, 0) + value
-            self.totals[key] = self.totals.get(key, 0) + value
-
-    def line(self, key: Key) -> Line:
-        """Mean GPUs in every step; None where nothing was recorded."""
-        return [_gpus(step.get(key, 0), step.get((COVERED,), 0)) for step in self.steps]
-
-    def ratio_line(self, parts: Callable[[Sums], tuple[int, int]]) -> Line:
-        return [_ratio(*parts(step)) for step in self.steps]
-
-    @staticmethod
-    def held_of_all(sums: Sums) -> tuple[int, int]:
-        amounts = {state: sums.get((SUM, state), 0) for state in STATES}
-        return sum(amounts[state] for state in ALLOCATED_STATES), sum(amounts.values())
-
-    @staticmethod
-    def busy(sums: Sums) -> tuple[int, int]:
-        """(busy, measured) milli-GPU-seconds."""
-        busy = sums.get((SUM, COMPUTING), 0) + sums.get((SUM, SPINNING), 0)
-        return busy, busy + sums.get((SUM, HELD_IDLE), 0)
-
-
-def _keys_of(name: str) -> tuple[Key, ...]:
-    parts = tuple(split_name(name))
-    if parts[0] == SUM and len(parts) == 3:
-        unused = ((FREE, parts[2]),) if parts[1] in (FREE, STRANDED, RESERVED) else ()
-        return ((SUM, parts[1]), *unused)
-    return (parts,)
-
-
-def _bottleneck(table: _Table) -> list[BottleneckCause]:
+def _bottleneck(table: StepTable) -> list[BottleneckCause]:
     """The most GPUs first."""
     found = []
     for key in table.totals:
@@ -221,7 +204,7 @@ def _bottleneck(table: _Table) -> list[BottleneckCause]:
     return sorted(found, key=lambda cause: (-cause.gpus, cause.cause, cause.models))
 
 
-def _free_meanwhile(table: _Table, waiting: Key) -> dict[str, int]:
+def _free_meanwhile(table: StepTable, waiting: Key) -> dict[str, int]:
     """Model → mean milli-GPU that were free in those steps in which this was waited for, the most first."""
     steps = [step for step in table.steps if step.get(waiting)]
     seconds = max(1, sum(step.get((COVERED,), 0) for step in steps))
@@ -259,16 +242,28 @@ def _waits(events: Iterable[Event], audience: Audience) -> list[WaitRow]:
 
 
 def _preemptions(events: Iterable[Event], audience: Audience) -> list[PreemptionRow]:
-    groups: dict[tuple[str, str], list[int]] = {}
+    groups: dict[tuple[str, str], list[Event]] = {}
     for event in events:
-        if event.kind == EVICTED and audience.may_see_job(_text(event, "job")):
-            key = (_text(event, "queue"), _text(event, "reason"))
-            groups.setdefault(key, []).append(_number(event, "lost"))
-    rows = [PreemptionRow(*key, len(lost), sum(lost) / 3600) for key, lost in groups.items()]
+        if event.kind == EVICTED and _may_see_eviction(event, audience):
+            groups.setdefault((_text(event, "queue"), _text(event, "reason")), []).append(event)
+    rows = [
+        PreemptionRow(
+            *key,
+            None if any(event.fields.get("evictions", 1) is None for event in found) else len(found),
+            sum(_number(event, "lost") for event in found) / 3600,
+        )
+        for key, found in groups.items()
+    ]
     return sorted(rows, key=lambda row: (-row.lost_gpu_hours, row.queue, row.reason))
 
 
-def _shares(table: _Table, audience: Audience) -> list[ShareRow]:
+def _may_see_eviction(event: Event, audience: Audience) -> bool:
+    """A sum of a queue that names no job is for those who may see the queue."""
+    job = _text(event, "job")
+    return audience.may_see_job(job) if job else audience.may_see_queue(_text(event, "queue"))
+
+
+def _shares(table: StepTable, audience: Audience) -> list[ShareRow]:
     queues = {key[1] for key in table.totals if key[0] in (HELD, QUOTA) and audience.may_see_queue(key[1])}
     rows = []
     for queue in queues:
@@ -278,7 +273,42 @@ def _shares(table: _Table, audience: Audience) -> list[ShareRow]:
     return sorted(rows, key=lambda row: (-row.held, row.queue))
 
 
-def _notes(table: _Table, held: int, measured: int) -> list[str]:
+def _racks(table: StepTable, facts: Mapping[str, Mapping[str, str]]) -> list[RackRow]:
+    """The rack with the most GPU time out of service first."""
+    rows = []
+    for name, fact in facts.items():
+        if not name.startswith(RACK_FACT):
+            continue
+        rack = name.removeprefix(RACK_FACT)
+        gpus = int(fact.get("milli", "0")) / 1000
+        ill, cordoned = ((RACK, rack, state) for state in (UNHEALTHY, IN_CHANGE))
+        lost = table.totals.get(ill, 0) + table.totals.get(cordoned, 0)
+        all_time = round(gpus * 1000) * table.covered
+        rows.append(
+            RackRow(
+                rack,
+                gpus,
+                table.totals.get(ill, 0) / MILLI_SECONDS_PER_HOUR,
+                table.totals.get(cordoned, 0) / MILLI_SECONDS_PER_HOUR,
+                ratio(max(0, all_time - lost), all_time),
+                table.sum_line(ill, cordoned),
+            )
+        )
+    return sorted(rows, key=lambda row: (-(row.unhealthy_hours + row.in_change_hours), row.rack))
+
+
+def _phases(events: Iterable[Event], audience: Audience) -> list[PhaseRow]:
+    worked = [event for event in events if event.kind == WORKED and audience.may_see_job(_text(event, "job"))]
+    seconds = {phase: [_number(event, phase) for event in worked if phase in event.fields] for phase in PHASES}
+    total = sum(map(sum, seconds.values()))
+    return [
+        PhaseRow(phase, len(found), percentile(found, 0.5), percentile(found, 0.95), ratio(sum(found), total))
+        for phase, found in seconds.items()
+        if found
+    ]
+
+
+def _notes(table: StepTable, held: int, measured: int) -> list[str]:
     notes = []
     missing = table.end - table.start - table.covered
     if missing > SLOT_SECONDS:
@@ -297,14 +327,6 @@ def percentile(values: Sequence[int], share: float) -> int:
     """The smallest value that so many are not above (nearest rank)."""
     ordered = sorted(values)
     return ordered[max(0, ceil(round(share * len(ordered), 6)) - 1)]
-
-
-def _gpus(milli_seconds: int, seconds: int) -> float | None:
-    return round(milli_seconds / seconds / 1000, 3) if seconds else None
-
-
-def _ratio(part: int, whole: int) -> float | None:
-    return round(part / whole, 4) if whole else None
 
 
 def _round(milli: float) -> int:

@@ -10,6 +10,7 @@ idle time.
     held     queue                                    by queue: few series, which the page's Time view reads at once
     quota    queue                                    nominal quota
     waiting  cause, models                            what waiting work asks for
+    rack     rack, state                              GPUs that are out of service
     covered                                           seconds
 """
 
@@ -20,10 +21,11 @@ from pathlib import Path
 import msgspec
 
 from windlass.storage.disk import Disk
+from windlass.telemetry.history.folder import DAY_SECONDS
 from windlass.telemetry.history.reader import HistoryReader, open_history
 from windlass.telemetry.history.writer import HistoryWriter
-from windlass.telemetry.ledger import ALLOCATED_STATES, STATES, Ledger
-from windlass.telemetry.starts import Start
+from windlass.telemetry.ledger import ALLOCATED_STATES, IN_CHANGE, STATES, UNHEALTHY, Ledger
+from windlass.telemetry.starts import FirstWork, Start
 from windlass.telemetry.usage import Usage, UsageKey
 
 SLOT_SECONDS = 300
@@ -37,9 +39,13 @@ COVERED = "covered"
 """Series: seconds of the slot that ledgers cover."""
 EVICTED = "evicted"
 STARTED = "started"
+WORKED = "worked"
+"""Event: a job's GPUs compute for the first time."""
+RACK_FACT = "rack/"
+"""Facts: the GPUs of a rack, when they change."""
 _SEPARATOR = "\x1f"
-_USE, SUM, HELD, QUOTA, WAITING = "use", "sum", "held", "quota", "waiting"
-SUMMARY_KINDS = (SUM, HELD, QUOTA, WAITING, COVERED)
+_USE, SUM, HELD, QUOTA, WAITING, RACK = "use", "sum", "held", "quota", "waiting", "rack"
+SUMMARY_KINDS = (SUM, HELD, QUOTA, WAITING, RACK, COVERED)
 
 
 class LedgerHistory:
@@ -54,11 +60,14 @@ class LedgerHistory:
         self._flushed_at = 0
         self._usage = Usage(0, 0)
         self._amounts: dict[str, int] = {}
-        """Series of `quota` and `waiting` → milli-GPU-seconds of the slot."""
+        """Series of `quota`, `waiting` and `rack` → milli-GPU-seconds of the slot."""
+        self._rack_milli: dict[str, int] = {}
+        self._facts_day = -1
 
     def observe(self, ledger: Ledger) -> None:
         """What the ledger before said holds until this one, cut at the ends of slots."""
         last, self._last = self._last, ledger
+        self._keep_racks(ledger)
         if last is not None and 0 < ledger.at - last.at <= MAX_GAP_SECONDS:
             at = last.at
             while at < ledger.at:
@@ -77,6 +86,10 @@ class LedgerHistory:
     def started(self, at: int, start: Start) -> None:
         fields = {**msgspec.structs.asdict(start.holder), "milli": start.milli, "waited": start.waited_seconds}
         self.writer.add_event(at, STARTED, fields)
+
+    def worked(self, at: int, work: FirstWork) -> None:
+        fields: dict[str, object] = {**msgspec.structs.asdict(work.holder), **work.seconds}
+        self.writer.add_event(at, WORKED, fields)
 
     def flush(self) -> None:
         """Writes what is known of the current slot. It is written again, with more, when more is known."""
@@ -105,6 +118,22 @@ class LedgerHistory:
             self._add_amount(join_name(WAITING, work.cause, ",".join(work.models)), work.milli * seconds)
         for queue, milli in ledger.quota_milli.items():
             self._add_amount(join_name(QUOTA, queue), milli * seconds)
+        for share in ledger.shares:
+            if share.state in (UNHEALTHY, IN_CHANGE):
+                self._add_amount(join_name(RACK, ledger.racks.get(share.node, ""), share.state), share.milli * seconds)
+
+    def _keep_racks(self, ledger: Ledger) -> None:
+        """Once a day, and when they change: a day has to say by itself how large its racks were."""
+        found: dict[str, int] = {}
+        for share in ledger.shares:
+            rack = ledger.racks.get(share.node, "")
+            found[rack] = found.get(rack, 0) + share.milli
+        day = ledger.at // DAY_SECONDS
+        if (found, day) != (self._rack_milli, self._facts_day):
+            gone = self._rack_milli.keys() - found.keys()
+            facts = {**found, **dict.fromkeys(gone, 0)}
+            self.writer.add_facts(ledger.at, {f"{RACK_FACT}{rack}": {"milli": str(m)} for rack, m in facts.items()})
+            self._rack_milli, self._facts_day = found, day
 
     def _add_amount(self, name: str, milli_seconds: int) -> None:
         self._amounts[name] = self._amounts.get(name, 0) + milli_seconds
@@ -116,7 +145,7 @@ class LedgerHistory:
             reader = HistoryReader(self._disk, SLOT_SECONDS)
             start, end = slot * SLOT_SECONDS, (slot + 1) * SLOT_SECONDS
             self._usage = read_usage(reader, start, end)
-            self._amounts = reader.sums(start, end, lambda name: kind_of(name) in (QUOTA, WAITING))
+            self._amounts = reader.sums(start, end, lambda name: kind_of(name) in (QUOTA, WAITING, RACK))
         self._slot, self._newest_slot = slot, max(slot, self._newest_slot)
 
 

@@ -16,7 +16,8 @@ from windlass.kube.client import KubeClient
 from windlass.kube.informers import Informers
 from windlass.kube.resources import KUEUE_API_GROUP, WATCHED_KINDS, Kind
 from windlass.model.unstructured import Unstructured
-from windlass.web.page_state import CUSTOM_RESOURCE_DEFINITIONS, ChangeHandler
+from windlass.operator.resources import GROUP, OPERATOR_KINDS
+from windlass.web.page_state import CUSTOM_RESOURCE_DEFINITIONS, OPERATOR_VIEWS, ChangeHandler
 
 _QUEUE_PLURALS = ("workloads", "clusterqueues", "localqueues")
 KINDS: tuple[Kind, ...] = (
@@ -27,9 +28,17 @@ KINDS: tuple[Kind, ...] = (
     Kind("Job", "jobs", "batch", ("v1",)),
     *(Kind(kind, f"{kind.lower()}s", "apps", ("v1",)) for kind in ("Deployment", "StatefulSet", "ReplicaSet")),
     *(kind for kind in WATCHED_KINDS if kind.group == KUEUE_API_GROUP and kind.plural in _QUEUE_PLURALS),
+    *(
+        msgspec.structs.replace(kind, required=False)
+        for kind in OPERATOR_KINDS
+        if f"{kind.plural}.{GROUP}" in OPERATOR_VIEWS
+    ),
 )
 """What `install observe` asks the rights for: list and watch."""
-POD_SPEC_FIELDS = ("nodeName", "priority", "priorityClassName", "schedulerName", "schedulingGroup", "overhead")
+POD_SPEC_FIELDS = (
+    *("nodeName", "priority", "priorityClassName", "schedulerName", "schedulingGroup", "overhead"),
+    "activeDeadlineSeconds",
+)
 POD_STATUS_FIELDS = ("phase", "reason", "message", "startTime")
 _CONTAINER_STATUS = ("name", "restartCount", "state", "lastState")
 STATUS_LISTS: dict[str, tuple[str, ...]] = {
@@ -37,6 +46,8 @@ STATUS_LISTS: dict[str, tuple[str, ...]] = {
     "containerStatuses": _CONTAINER_STATUS,
     "initContainerStatuses": _CONTAINER_STATUS,
 }
+BRING_UP_FIELDS = ("phase", "stack", "reason", "message", "since", "deadline", "steps")
+"""Of a GPUNode that is not in service."""
 NODE_STATUS_FIELDS = ("capacity", "allocatable")
 
 
@@ -51,7 +62,7 @@ class ClusterObjects:
 
     def list(self, resource: str) -> list[Unstructured]:
         if resource == CUSTOM_RESOURCE_DEFINITIONS:  # the page follows a queue's kind once its definition is there
-            names = (resource_name(kind) for kind in KINDS if kind.group == KUEUE_API_GROUP)
+            names = (resource_name(kind) for kind in KINDS if kind.group in (KUEUE_API_GROUP, GROUP))
             return [{"metadata": {"name": name}} for name in names]
         return list(self._objects.get(resource, {}).values())
 
@@ -97,6 +108,8 @@ def _decode(raw: msgspec.Raw, kind: str, api_version: str) -> object:
         tree = trimmed_pod(tree)
     elif kind == "Node":
         tree["status"] = _trimmed_status(tree.get("status") or {}, NODE_STATUS_FIELDS)
+    elif kind == "GPUNode":
+        tree = _trimmed_gpu_node(tree)
     elif "template" in (tree.get("spec") or {}):
         tree["spec"]["template"] = _trimmed_template(tree["spec"]["template"] or {})
     group = api_version.rpartition("/")[0]
@@ -110,6 +123,13 @@ def trimmed_pod(tree: Mapping[str, Any]) -> Unstructured:
         "spec": {**_kept(spec, POD_SPEC_FIELDS), **_containers(spec)},
         "status": _trimmed_status(status, POD_STATUS_FIELDS),
     }
+
+
+def _trimmed_gpu_node(tree: Mapping[str, Any]) -> Unstructured:
+    """Of the thousands that are in service, that they are."""
+    status = tree.get("status") or {}
+    is_shown = status.get("phase") in (None, "", "NotReady")
+    return {"metadata": tree["metadata"], "status": _kept(status, BRING_UP_FIELDS if is_shown else ("phase",))}
 
 
 def _trimmed_status(status: Mapping[str, Any], fields: Sequence[str]) -> Unstructured:

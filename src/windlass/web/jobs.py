@@ -10,13 +10,18 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from windlass.diagnose.causes import CAUSES
+from windlass.model.message_code import CODE_AT_END, planned_start_of
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
+from windlass.model.names.windlass import TEAM_LABEL
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
-from windlass.web.pods import PodRecord, gpu_request_fields
+from windlass.web.changes import PERSON, TIME
+from windlass.web.pods import PodRecord, declared_seconds, gpu_request_fields
 
 OTHERS = "(others)"
 """Namespace of pods that the viewer sees nothing of but the room that they take (`web.visible_objects`)."""
+SUSPENDED = "Suspended (spec.suspend: true)."
 MOST_PODS = 256
 """Most pods in a job's details; counts include all."""
 _NODES_LACK = re.compile(r"^0/\d+ nodes are available: (.*)$", re.DOTALL)
@@ -50,6 +55,7 @@ def job_view(
     }
     if reason or message:
         view["reason"], view["why"], view["message"] = reason, shorten_message(message), message
+    view |= _outlook(state, message, reason)
     for field, value in _facts(pods, owner, workload).items():
         if value:
             view[field] = value
@@ -64,6 +70,23 @@ def shorten_message(message: str) -> str:
     if found and own and _COUNTS.match(counts):
         sentence = f"{counts}." if own.startswith("preemption:") else own
     return sentence[:1].upper() + sentence[1:] if sentence else ""
+
+
+def _outlook(state: str, message: str, reason: str) -> Unstructured:
+    """The cause that binds, as the engine named it; whether it needs a person or only time; when it shall start."""
+    if state == "failed" or (state in ("starting", "running") and reason):
+        return {"needs": PERSON}
+    if state != "waiting":
+        return {}
+    found, starts = CODE_AT_END.search(message), planned_start_of(message)
+    cause = found[1] if found else "JOB_SUSPENDED" if message == SUSPENDED else ""
+    needs_person = cause in CAUSES and not CAUSES[cause].is_wait and not starts
+    view: Unstructured = {"needs": PERSON if needs_person else TIME}
+    if cause:
+        view["cause"] = cause
+    if starts:
+        view["starts"] = starts
+    return view
 
 
 def _state(
@@ -116,7 +139,7 @@ def _held(owner: Mapping[str, Any] | None, workload: Mapping[str, Any] | None) -
 
 
 def _suspended_message(queue: str | None) -> str:
-    return f"Waiting for queue {queue} to admit it." if queue else "Suspended (spec.suspend: true)."
+    return f"Waiting for queue {queue} to admit it." if queue else SUSPENDED
 
 
 def _wanted(
@@ -160,7 +183,9 @@ def _facts(
     spec = (workload or {}).get("spec") or {}
     held = [pod for pod in pods if pod.occupies_node]
     return {
-        "queue": spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_NAME_LABEL) or "",
+        "team": (meta.get("labels") or {}).get(TEAM_LABEL) or (pods[0].team if pods else ""),
+        "lasts": _declared_seconds(owner) or (pods[0].lasts if pods else 0),
+        "queue": _queue(spec, meta, pods),
         "priority": spec.get("priority") or (pods[0].priority if pods else 0),
         "class": spec.get("priorityClassName") or (pods[0].priority_class if pods else ""),
         "started": min((pod.started for pod in held if pod.started), default=0),
@@ -170,6 +195,22 @@ def _facts(
         "restarts": sum(pod.restarts for pod in pods),
         "succeeded": int(((owner or {}).get("status") or {}).get("succeeded") or 0),
     }
+
+
+def _queue(spec: Mapping[str, Any], meta: Mapping[str, Any], pods: Sequence[PodRecord]) -> str:
+    named = spec.get("queueName") or (meta.get("labels") or {}).get(QUEUE_NAME_LABEL)
+    return named or (pods[0].queue if pods else "")
+
+
+def _declared_seconds(owner: Mapping[str, Any] | None) -> int:
+    """How long it may run at most, as its object or the template of its pods says; 0 if neither does."""
+    spec = (owner or {}).get("spec") or {}
+    template = spec.get("template") or {}
+    for tree in (owner or {}, template):
+        seconds = declared_seconds(tree)
+        if seconds:
+            return seconds
+    return int(spec.get("activeDeadlineSeconds") or (template.get("spec") or {}).get("activeDeadlineSeconds") or 0)
 
 
 def _pod_view(pod: PodRecord) -> Unstructured:

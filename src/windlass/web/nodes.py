@@ -10,24 +10,12 @@ from typing import Any
 
 from windlass.model.errors import InputError
 from windlass.model.names.kubernetes import ZONE_LABEL
-from windlass.model.names.nvidia import GPU_CLIQUE_LABEL, GPU_PRODUCT_LABEL
-from windlass.model.names.others import (
-    AWS_NETWORK_LAYER_3_LABEL,
-    GCE_TOPOLOGY_SUBBLOCK_LABEL,
-    PROVIDER_TOPOLOGY_BLOCK_LABEL,
-    PROVIDER_TOPOLOGY_RACK_LABEL,
-)
-from windlass.model.names.windlass import BLOCK_LABEL, RACK_LABEL
+from windlass.model.names.nvidia import GPU_PRODUCT_LABEL
+from windlass.model.rack import rack_of
 from windlass.model.requests import parse_amount
 from windlass.model.unstructured import Unstructured
 from windlass.web.devices import extract_common_fields, gpu_views
 from windlass.web.pods import PodRecord
-
-RACK_KEYS = (
-    *(RACK_LABEL, PROVIDER_TOPOLOGY_RACK_LABEL, GCE_TOPOLOGY_SUBBLOCK_LABEL, AWS_NETWORK_LAYER_3_LABEL),
-    *(GPU_CLIQUE_LABEL, BLOCK_LABEL, PROVIDER_TOPOLOGY_BLOCK_LABEL),
-)
-"""Labels that name a node's rack or a similar group, the most specific first."""
 
 
 def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructured:
@@ -39,7 +27,7 @@ def node_view(tree: Mapping[str, Any], pods: Sequence[PodRecord]) -> Unstructure
     view: Unstructured = {
         **extract_common_fields(gpus),
         "name": meta["name"],
-        "rack": next((labels[key] for key in RACK_KEYS if labels.get(key)), ""),
+        "rack": rack_of(labels),
         "zone": labels.get(ZONE_LABEL, ""),
         "ready": ready,
         "gpus": gpus,

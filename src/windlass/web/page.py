@@ -10,8 +10,7 @@ import asyncio
 import contextlib
 import html
 import re
-from collections.abc import Awaitable, Callable
-from pathlib import Path
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Protocol
 
 import msgspec
@@ -22,6 +21,7 @@ from windlass.web.assets import Asset, load_assets
 from windlass.web.one_time_links import OneTimeLinks
 from windlass.web.page_state import ObjectSource
 from windlass.web.past_page import PastPage
+from windlass.web.past_sources import PastSource
 from windlass.web.session import RequestRefused, Sessions
 from windlass.web.stream_pool import StreamPool
 from windlass.web.token_access import SignIn
@@ -84,23 +84,31 @@ def make_page(
     faults: FaultInjector | None,
     links: OneTimeLinks,
     hosts: Callable[[], set[str]],
-    history: Path | None = None,
+    past: PastSource | None = None,
+    micro_prices: Mapping[str, int] | None = None,
 ) -> web.Application:
     """`hosts` are the `name:port` under which the page is served; `faults` is None where nothing is simulated."""
-    return make_application(source, faults, Sessions(links, hosts), history)
+    return make_application(source, faults, Sessions(links, hosts), past, micro_prices)
 
 
 def make_application(
-    source: ObjectSource, faults: FaultInjector | None, access: Access, history: Path | None
+    source: ObjectSource,
+    faults: FaultInjector | None,
+    access: Access,
+    past_source: PastSource | None,
+    micro_prices: Mapping[str, int] | None = None,
 ) -> web.Application:
+    """`micro_prices`: of a GPU-hour by model, in millionths of the currency."""
     streams = StreamPool(source)
     page = _Page(streams, access, load_assets(), faults)
-    past = PastPage(source, access, history)
+    past = PastPage(source, access, past_source, micro_prices)
     app = web.Application(middlewares=[_guard(access)], client_max_size=LARGEST_BODY)
     app.router.add_get("/", page.index)
     app.router.add_get("/live", page.live)
     app.router.add_get("/time", past.time)
     app.router.add_get("/teams", past.teams)
+    app.router.add_get("/job", past.job)
+    app.router.add_get("/allocation/compute", past.allocation)
     app.router.add_post("/faults", page.faults)
     if isinstance(access, SignIn):
         access.add_routes(app)

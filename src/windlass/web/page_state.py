@@ -14,6 +14,7 @@ import msgspec
 
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
+from windlass.web.changes import bring_up_view, change_view, repair_view
 from windlass.web.jobs import job_view
 from windlass.web.nodes import node_view
 from windlass.web.pods import PodRecord, controller_key_of, job_key_of, pod_record
@@ -26,6 +27,13 @@ JOB_OWNERS = {"jobs.batch": "Job", "deployments.apps": "Deployment", "statefulse
 REPLICA_SETS = "replicasets.apps"
 WORKLOADS = "workloads.kueue.x-k8s.io"
 CLUSTER_QUEUES = "clusterqueues.kueue.x-k8s.io"
+OPERATOR_VIEWS: dict[str, tuple[str, Callable[[Unstructured], Unstructured | None]]] = {
+    "fleetchanges.windlass.dev": ("changes", change_view),
+    "gpurepairs.windlass.dev": ("repairs", repair_view),
+    "gpunodes.windlass.dev": ("bringUps", bring_up_view),
+}
+"""The operator's objects → the list that they are in on the page, and how they are shown there."""
+_VIEWS = dict(OPERATOR_VIEWS.values())
 CUSTOM_RESOURCE_DEFINITIONS = "customresourcedefinitions.apiextensions.k8s.io"
 
 
@@ -52,8 +60,9 @@ class PageState:
         self._workloads: dict[str, Unstructured] = {}
         self._queues: dict[str, Unstructured] = {}
         self._events: deque[Unstructured] = deque(maxlen=KEPT_EVENTS)
-        self._views: dict[str, dict[str, msgspec.Raw]] = {"nodes": {}, "jobs": {}, "queues": {}}
-        self._dirty: dict[str, set[str]] = {"nodes": set(), "jobs": set(), "queues": set()}
+        self._operator_objects: dict[str, dict[str, Unstructured]] = {what: {} for what in _VIEWS}
+        self._views: dict[str, dict[str, msgspec.Raw]] = {what: {} for what in ("nodes", "jobs", "queues", *_VIEWS)}
+        self._dirty: dict[str, set[str]] = {what: set() for what in self._views}
         self._new_events: list[Unstructured] = []
         self._followed: dict[str, Callable[[], None]] = {}
         self._follow_all()
@@ -116,6 +125,9 @@ class PageState:
         if what == "queues":
             tree = self._queues.get(name)
             return queue_view(tree) if tree is not None else None
+        if what in _VIEWS:
+            tree = self._operator_objects[what].get(name)
+            return _VIEWS[what](tree) if tree is not None else None
         pods = list(self._in_job.get(name, {}).values())
         if not pods and name in self._by_controller:
             return None  # its pods are shown with their group
@@ -132,10 +144,12 @@ class PageState:
     def _known(self, what: str) -> set[str]:
         if what == "jobs":
             return {*self._in_job, *self._owners, *self._workloads}
+        if what in _VIEWS:
+            return set(self._operator_objects[what])
         return set(self._nodes if what == "nodes" else self._queues)
 
     def _follow_all(self) -> None:
-        self._follow("nodes", self._node)
+        self._follow("nodes", self._named("nodes", self._nodes))
         self._follow(REPLICA_SETS, self._replica_set)
         for resource, kind in JOB_OWNERS.items():
             self._follow(resource, self._owner_of(kind))
@@ -150,23 +164,32 @@ class PageState:
             self._followed[resource] = self._source.subscribe(resource, tell)
 
     def _definition(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
-        """Subscribes to Kueue's kinds once their CRDs exist."""
-        if change == "DELETED":
-            leave = self._followed.pop(new["metadata"]["name"], None)
-            if leave is not None:
-                leave()
-        elif new["metadata"]["name"] == WORKLOADS:
-            self._follow(WORKLOADS, self._workload)
-        elif new["metadata"]["name"] == CLUSTER_QUEUES:
-            self._follow(CLUSTER_QUEUES, self._queue)
-
-    def _node(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
+        """Subscribes to the kinds of Kueue and of the operator once their CRDs exist."""
         name = new["metadata"]["name"]
         if change == "DELETED":
-            self._nodes.pop(name, None)
-        else:
-            self._nodes[name] = new
-        self._touch("nodes", name)
+            leave = self._followed.pop(name, None)
+            if leave is not None:
+                leave()
+        elif name == WORKLOADS:
+            self._follow(WORKLOADS, self._workload)
+        elif name == CLUSTER_QUEUES:
+            self._follow(CLUSTER_QUEUES, self._named("queues", self._queues))
+        elif name in OPERATOR_VIEWS:
+            what = OPERATOR_VIEWS[name][0]
+            self._follow(name, self._named(what, self._operator_objects[what]))
+
+    def _named(self, what: str, objects: dict[str, Unstructured]) -> ChangeHandler:
+        """Keeps objects that have no namespace and a view of their own."""
+
+        def keep(change: str, new: Unstructured, old: Unstructured | None) -> None:
+            name = new["metadata"]["name"]
+            if change == "DELETED":
+                objects.pop(name, None)
+            else:
+                objects[name] = new
+            self._touch(what, name)
+
+        return keep
 
     def _pod(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         key = _key(new)
@@ -238,14 +261,6 @@ class PageState:
         else:
             objects[job] = new
         self._touch("jobs", job)
-
-    def _queue(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
-        name = new["metadata"]["name"]
-        if change == "DELETED":
-            self._queues.pop(name, None)
-        else:
-            self._queues[name] = new
-        self._touch("queues", name)
 
     def _event(self, change: str, new: Unstructured, old: Unstructured | None) -> None:
         if change == "DELETED":

@@ -15,15 +15,18 @@ from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.gpu import gpu_request
 from windlass.model.group_membership import group_reference
+from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL
 from windlass.model.names.nvidia import SHARED_GPU_RESOURCE
 from windlass.model.names.windlass import (
     ALLOCATED_DEVICES_ANNOTATION,
+    DECLARED_DURATION_ANNOTATION,
     DEVICES_ANNOTATION,
     SIMULATED_UTILIZATION_ANNOTATION,
+    TEAM_LABEL,
 )
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
-from windlass.model.times import parse_timestamp
+from windlass.model.times import parse_duration, parse_timestamp
 
 ENDED = ("Succeeded", "Failed")
 
@@ -57,6 +60,12 @@ class PodRecord(msgspec.Struct, frozen=True, kw_only=True):
     priority: int = 0
     priority_class: str = ""
     scheduler: str = ""
+    team: str = ""
+    """The label; empty: its namespace is its team."""
+    queue: str = ""
+    """The LocalQueue that its label names."""
+    lasts: int = 0
+    """Seconds that it may run at most, where that is declared."""
 
     @property
     def occupies_node(self) -> bool:
@@ -85,6 +94,9 @@ def pod_record(tree: Mapping[str, Any], group: str, controller: str) -> PodRecor
         priority=int(spec.get("priority") or 0),
         priority_class=spec.get("priorityClassName") or "",
         scheduler=spec.get("schedulerName") or "",
+        team=(meta.get("labels") or {}).get(TEAM_LABEL) or "",
+        queue=(meta.get("labels") or {}).get(QUEUE_NAME_LABEL) or "",
+        lasts=declared_seconds(tree) or int(spec.get("activeDeadlineSeconds") or 0),
         **ask,
     )
 
@@ -129,6 +141,16 @@ def controller_key_of(tree: Mapping[str, Any]) -> tuple[str, str, str] | None:
 def gpu_request_fields(spec: Mapping[str, Any], annotations: Mapping[str, Any]) -> dict[str, Any]:
     """What a pod of this template would ask for, as fields of `PodRecord`."""
     return _ask({"metadata": {"name": "template", "annotations": dict(annotations)}, "spec": spec})
+
+
+def declared_seconds(tree: Mapping[str, Any]) -> int:
+    meta = tree.get("metadata") or {}
+    text = (meta.get("annotations") or {}).get(DECLARED_DURATION_ANNOTATION) or ""
+    text = text or (meta.get("labels") or {}).get(MAX_EXEC_TIME_LABEL) or ""
+    try:
+        return parse_duration(text) if text else 0
+    except InputError:
+        return 0
 
 
 def _ask(tree: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,7 +16,13 @@ from windlass.model.names.nvidia import GPU_CLIQUE_LABEL, NVIDIA_PREFIX
 from windlass.model.names.windlass import ALLOCATED_DEVICES_ANNOTATION, DEVICES_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION
 from windlass.model.unstructured import Unstructured
 from windlass.web.jobs import OTHERS
-from windlass.web.page_state import CLUSTER_QUEUES, CUSTOM_RESOURCE_DEFINITIONS, ChangeHandler, ObjectSource
+from windlass.web.page_state import (
+    CLUSTER_QUEUES,
+    CUSTOM_RESOURCE_DEFINITIONS,
+    OPERATOR_VIEWS,
+    ChangeHandler,
+    ObjectSource,
+)
 from windlass.web.viewers import Viewer
 
 LOCAL_QUEUES = "localqueues.kueue.x-k8s.io"
@@ -52,6 +58,8 @@ class VisibleObjects:
             return tree
         if resource == "nodes":
             return tree if self._viewer.sees_nodes else nameless_node(tree)
+        if resource in OPERATOR_VIEWS:  # they name nodes, and whoever took one out of service
+            return tree if self._viewer.sees_nodes else None
         if resource == CLUSTER_QUEUES:
             sees_it = self._viewer.namespaces is None or tree["metadata"]["name"] in self.queues()
             return tree if sees_it else None

@@ -1,6 +1,7 @@
 """Takes the pictures of the page that the documentation shows: `python -m tests.embedded.page.screenshots docs/images`.
 
-Starts `windlass up`, gives it work that shows what GPUs can be, and looks at it with Chromium.
+Starts `windlass up`, gives it work that shows what GPUs can be, and looks at it with Chromium; then at the views that
+need an operator and a past, on made objects (`scene`).
 """
 
 from __future__ import annotations
@@ -11,9 +12,11 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from playwright.sync_api import Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect, sync_playwright
 from tests.embedded.cluster_up import Up, up
+from tests.embedded.page import scene
 from tests.embedded.page.conftest import PATIENCE
+from tests.embedded.page.served import Served
 from tests.real_cluster.api import until
 
 from windlass.demo.api import ApiClient
@@ -33,6 +36,7 @@ PICTURES = (
     ("page-phone", 390, 844, "light"),
     ("page-wide", 2200, 1100, "dark"),
 )
+SCENES = {"page-changes": "#changes", "page-time": "#time", "page-job-past": "#job=vision%2FJob%2Ftrain"}
 WAITING = {"forgot-the-toleration", "moe-train", "finetune"}
 
 
@@ -81,6 +85,24 @@ def settled(page: Page) -> None:
     page.evaluate("() => new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)))")
 
 
+def take_scenes(browser: Browser, folder: Path) -> None:
+    with tempfile.TemporaryDirectory() as past:
+        scene.record(Path(past))
+        served = Served(simulated=False, history=Path(past))
+        scene.fill(served)
+        for name, place in SCENES.items():
+            page = browser.new_context(viewport={"width": 1280, "height": 860}, color_scheme="light").new_page()
+            page.goto(served.link())
+            page.wait_for_selector("#link[data-state=live]")
+            page.evaluate("(place) => { location.hash = place; }", place)
+            if place != "#changes":
+                page.get_by_role("button", name="6 hours").click()
+            expect(page.locator(".panel:visible").first).to_be_visible()
+            expect(page.locator("[aria-busy]")).to_have_count(0)
+            take(page, folder, name)
+        served.close()
+
+
 def take(page: Page, folder: Path, name: str) -> None:
     page.screenshot(path=folder / f"{name}.png", animations="disabled")
 
@@ -107,6 +129,7 @@ def main(folder: Path) -> None:
                 page.mouse.move(600, 800)
                 expect(page.locator("#racks .gpu.lit")).to_have_count(16, timeout=PATIENCE)
                 take(page, folder, "page-job")
+        take_scenes(browser, folder)
         browser.close()
 
 

@@ -16,8 +16,10 @@ from typing import Any
 from aiohttp import web
 from tests.embedded.page.feed import Feed
 
+from windlass.telemetry.prometheus import Prometheus
 from windlass.web.one_time_links import OneTimeLinks
 from windlass.web.page import make_page
+from windlass.web.past_sources import past_source
 
 PATIENCE = 60.0
 
@@ -40,8 +42,11 @@ class Orders:
 class Served:
     """`simulated` is false where nothing can be broken, as with real GPUs."""
 
-    def __init__(self, simulated: bool = True, history: Path | None = None) -> None:
-        self.feed, self.orders, self._simulated, self._history = Feed(), Orders(), simulated, history
+    def __init__(
+        self, simulated: bool = True, history: Path | None = None, prometheus: Prometheus | None = None
+    ) -> None:
+        self.feed, self.orders, self._simulated = Feed(), Orders(), simulated
+        self._history, self._prometheus = history, prometheus
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._host = f"127.0.0.1:{self._socket.getsockname()[1]}"
         self._loop = asyncio.new_event_loop()
@@ -51,6 +56,9 @@ class Served:
 
     def put(self, resource: str, *objects: dict[str, Any]) -> None:
         self._do(_call(lambda: self.feed.put(resource, *objects)))
+
+    def remove(self, resource: str, obj: dict[str, Any]) -> None:
+        self._do(_call(lambda: self.feed.remove(resource, obj)))
 
     def link(self) -> str:
         return self._links.create()
@@ -81,7 +89,8 @@ class Served:
 
     async def _start(self) -> None:
         faults = self.orders if self._simulated else None
-        app = make_page(self.feed, faults, self._links, lambda: {self._host}, self._history)
+        past = past_source(self._history, self._prometheus)
+        app = make_page(self.feed, faults, self._links, lambda: {self._host}, past)
         self._runner = web.AppRunner(app, shutdown_timeout=1)
         await self._runner.setup()
         await self._listen()

@@ -66,8 +66,8 @@ def test_time_says_what_the_ledger_says(open_page: Open, served: Served, width: 
         expect(page.locator(".chart .mark-name")).to_have_text("70 %")
         assert page.locator(".curve.busy").count() == 2, "the hour that was not recorded is no line"
         expect(panels.nth(3).locator("tbody tr")).to_have_text("research2 to 8 GPUs32 min2 h")
-        expect(panels.nth(4).locator("tbody tr")).to_have_text("researchPriority12.0")
-        expect(panels.nth(5).locator("tbody tr")).to_have_text("research4032125 %")
+        expect(panels.nth(5).locator("tbody tr")).to_have_text("researchPriority12.0")
+        expect(panels.nth(6).locator("tbody tr")).to_have_text("research4032125 %")
         assert page.evaluate("document.documentElement.scrollWidth") <= width, "nothing sticks out at the side"
 
 

@@ -87,6 +87,11 @@ class ReasonInfo(msgspec.Struct, frozen=True):
     after: str = ""
     """What follows when the deadline passes; empty where there is none, since nothing is waited for."""
 
+    @property
+    def only_needs_time(self) -> bool:
+        """Nobody has to do anything for it to go on."""
+        return self.remedy.startswith(("wait", "nothing"))
+
 
 _RETRY = "Failed, and tried again with growing pauses"
 _BACK = "the node goes back to what it ran before"
