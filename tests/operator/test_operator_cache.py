@@ -15,7 +15,7 @@ from windlass.cluster.delta import Deleted
 from windlass.kube.errors import NotFound, Status
 from windlass.kube.request import Request
 from windlass.operator import controller
-from windlass.operator.cache import observed_object
+from windlass.operator.cache import decode_observed, observed_object
 from windlass.operator.decide import decide as decide_on
 from windlass.operator.kinds.gpu_repair import GPURepairStatus
 from windlass.operator.observed import Invalid, Observed
@@ -96,3 +96,20 @@ def test_every_way_to_hold_a_gpu_counts(spec: dict[str, Any]) -> None:
 def test_a_pod_on_shared_devices_holds_gpus_and_one_without_any_does_not() -> None:
     assert pod({"containers": [{"name": "a"}]}, annotations={"windlass.dev/allocated-devices": "2"}).holds_gpus
     assert not pod({"containers": [{"name": "a"}]}).holds_gpus
+
+
+@pytest.mark.parametrize(
+    "broken",
+    [
+        {"metadata": {"name": "p", "generation": "x"}, "status": "m"},
+        {"metadata": {"name": 7}, "status": ["m"], "spec": []},
+        {"metadata": [], "spec": 1},
+        {"status": "m"},
+    ],
+)
+@pytest.mark.parametrize("kind", ["Pod", "Node", "GPUStack"])
+def test_an_object_that_is_wrong_anywhere_is_one_that_can_not_be_understood(kind: str, broken: dict[str, Any]) -> None:
+    """The watch that brings it goes on."""
+    found = decode_observed(msgspec.json.encode(broken), kind, "v1")
+    assert isinstance(found, Invalid)
+    assert found.kind == kind

@@ -272,7 +272,8 @@ def test_an_assumed_pod_repels_others_until_it_is_undone() -> None:
     assert overlay.has_inter_pod_constraints(b)
     repelled = [0, WHY_EXISTING_ANTI_AFFINITY, 0]
     assert overlay.reasons(b, row).tolist() == repelled
-    assert overlay.fork().reasons(b, table_row(overlay, "b")).tolist() == repelled
+    fork = overlay.fork()
+    assert fork.reasons(b, table_row(fork, "b")).tolist() == repelled
     overlay.forget(assumed)
     assert not overlay.reasons(b, row).any()
     overlay.assume_again(assumed)

@@ -191,7 +191,8 @@ class PodTable:
         """Numbers of the shapes of all pods, in order."""
         alive = self._marks[: len(self._objects), _ALIVE] == 1
         numbers: Ints = np.unique(self._traits[: len(self._objects), _SHAPE][alive])
-        return numbers[numbers != UNREADABLE]
+        readable: Ints = numbers[numbers != UNREADABLE]
+        return readable
 
     def renumber_shapes(self, number_of: Ints) -> None:
         """`number_of`: by old number, the new one; UNREADABLE for shapes that no pod has."""

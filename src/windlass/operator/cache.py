@@ -110,20 +110,26 @@ def observed_object(tree: Mapping[str, Any]) -> object:
 
 
 def _invalid(tree: Mapping[str, Any], message: str) -> Invalid:
-    metadata, status = tree["metadata"], tree.get("status") or {}
+    metadata, status = _mapping(tree.get("metadata")), _mapping(tree.get("status"))
+    generation = metadata.get("generation")
     known = GPUStackStatus()
     if tree["kind"] == "GPUStack":
         with suppress(InputError):  # the status may be what can't be understood
             known = _converted(status, GPUStackStatus)
     return Invalid(
         tree["kind"],
-        metadata["name"],
-        metadata.get("resourceVersion", ""),
+        str(metadata.get("name", "")),
+        str(metadata.get("resourceVersion", "")),
         message,
         str(status.get("phase", "")),
-        metadata.get("generation", 0),
+        generation if isinstance(generation, int) else 0,
         known,
     )
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    """Empty for what is none: an object that can't be understood may be wrong anywhere."""
+    return value if isinstance(value, dict) else {}
 
 
 def _converted(tree: Mapping[str, Any], struct: type[Any]) -> Any:

@@ -153,7 +153,8 @@ class ScoreTable:
 
     def static(self, row: int) -> Uint64s:
         """The row's reasons that don't change within a decision."""
-        return self.cells.static[self.slot(row)]
+        reasons: Uint64s = self.cells.static[self.slot(row)]
+        return reasons
 
     def _use(self, row: int) -> None:
         # Taken out and put back at the end: the dictionary is in the order of last use.
@@ -242,12 +243,11 @@ def _empty_cells(size: int, nodes: int) -> Cells:
     blocks = -(-nodes // NODES_PER_BLOCK)
     width = {"block": (blocks,), "counts": (64,), "cursor": ()}
     unsigned = {"static", "why", "stamp"}
-    return Cells(
-        *(
-            np.full((size, *width.get(name, (nodes,))), empty, dtype=np.uint64 if name in unsigned else np.int64)
-            for name, empty in _EMPTY.items()
-        )
-    )
+    arrays: list[Any] = [
+        np.full((size, *width.get(name, (nodes,))), empty, dtype=np.uint64 if name in unsigned else np.int64)
+        for name, empty in _EMPTY.items()
+    ]
+    return Cells(*arrays)
 
 
 def _shape_row(shape: Shape, snapshot: Snapshot) -> Ints:

@@ -23,7 +23,7 @@ Patch = contextlib.AbstractContextManager[object]
 MOST_SEEDS = 15
 
 
-@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("seed", [*range(8), 771010])
 def test_a_history_is_explained_by_its_versions(seed: int) -> None:
     _, history, found = judged(seed)
     assert found == []
