@@ -56,3 +56,9 @@ def test_a_type_that_says_nothing_about_gpus_is_not_compared() -> None:
 )
 def test_the_gpu_is_named_by_its_address_and_the_code_of_its_fault(line: str, said: str) -> None:
     assert said in ask("pod/asked", node("g1", 7, capacity={GPU: 8}), pod("asked", 8), hosts={"g1": line}).headline
+
+
+def test_a_node_with_fewer_gpus_than_its_like_is_not_called_well() -> None:
+    found = ask("node/g1", node("g1", 7, labels=KIND), node("g2", 8, labels=KIND))
+    assert (found.code, found.confidence) == ("DEVICE_UNHEALTHY", "low")
+    assert ask("node/g2", node("g1", 7, labels=KIND), node("g2", 8, labels=KIND)).code == "NONE"
