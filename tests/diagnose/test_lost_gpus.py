@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from tests.diagnose.objects import ask, node, pod
+from tests.diagnose.objects import GPU, ask, node, pod
 
 ADAPTER = "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0xffff:1127)"
 OFF_THE_BUS = "NVRM: Xid (PCI:0000:a4:00): 79, GPU has fallen off the bus."
@@ -41,3 +41,24 @@ def test_fewer_than_every_other_machine_of_the_type_is_said_without_certainty() 
 def test_a_type_that_says_nothing_about_gpus_is_not_compared() -> None:
     others = (node("g2", 8, labels=NAMED), pod("busy", 8, on="g2"))
     assert ask("pod/asked", node("g1", 7, labels=NAMED), *others, pod("asked", 8)).code == "GPU_FULL"
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (ADAPTER, "n node g1, GPU 0000:3b:00 has a hardware fault"),
+        (OFF_THE_BUS, "n node g1, GPU 0000:a4:00 has a hardware fault (Xid 79)"),
+        (
+            "NVRM: Xid (PCI:0000:41:00): 119, pid=4411, Timeout",
+            "n node g1, GPU 0000:41:00 has a hardware fault (Xid 119)",
+        ),
+    ],
+)
+def test_the_gpu_is_named_by_its_address_and_the_code_of_its_fault(line: str, said: str) -> None:
+    assert said in ask("pod/asked", node("g1", 7, capacity={GPU: 8}), pod("asked", 8), hosts={"g1": line}).headline
+
+
+def test_a_node_with_fewer_gpus_than_its_like_is_not_called_well() -> None:
+    found = ask("node/g1", node("g1", 7, labels=KIND), node("g2", 8, labels=KIND))
+    assert (found.code, found.confidence) == ("DEVICE_UNHEALTHY", "low")
+    assert ask("node/g2", node("g1", 7, labels=KIND), node("g2", 8, labels=KIND)).code == "NONE"

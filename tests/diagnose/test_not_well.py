@@ -183,3 +183,21 @@ def test_an_evicted_pod_that_was_left_behind_does_not_matter() -> None:
         pod("d-1-new", 1, on="g1", owner=("ReplicaSet", "d-1"), status=READY),
     )
     assert ask("deploy/d", HERE, *parts).code == "NONE"
+
+
+# Workers that are counted and do not exist
+
+
+def ray_cluster(desired: int, existing: int) -> list[Unstructured]:
+    status = {"state": "ready", "desiredWorkerReplicas": desired}
+    owner = ("RayCluster", "c")
+    head = pod("c-head", 1, on="g1", owner=owner, status=READY, labels={"ray.io/node-type": "head"})
+    workers = [pod(f"c-worker-{place}", 1, on="g1", owner=owner, status=READY) for place in range(existing)]
+    return [HERE, made("RayCluster", "c", {}, "ray.io/v1", status=status), head, *workers]
+
+
+def test_a_cluster_that_counts_fewer_workers_than_it_wants_is_not_called_well() -> None:
+    found = ask("raycluster/c", *ray_cluster(3, 1))
+    assert (found.code, found.confidence) == ("UNKNOWN", "low")
+    assert "2 of the pods that RayCluster team/c should have do not exist" in found.headline
+    assert ask("raycluster/c", *ray_cluster(3, 3)).code == "NONE"

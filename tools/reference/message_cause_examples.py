@@ -61,6 +61,15 @@ CAUSE_VALUES: dict[str, tuple[str, ...]] = {
     ),
     "⟦item⟧ is suspended (suspend: true): it names": ("Job team/tune", CONFIG),
     "⟦message⟧: it names no queue": ("Job team/tune stays suspended", CONFIG),
+    "the pod has to run in one ⟦topology_key⟧ with": ("kubernetes.io/hostname",),
+    "the pod has to run in one ⟦topology_key⟧ with a pod that has ⟦": ("kubernetes.io/hostname", "app=cache"),
+    "the pod may not share its ⟦topology_key⟧ with": ("kubernetes.io/hostname", "Pod team/web-1", "gpu-7"),
+    "the pod may not share its ⟦topology_key⟧ with ⟦other⟧ of node ⟦node⟧ (⟦": (
+        "kubernetes.io/hostname",
+        "Pod team/web-1",
+        "gpu-7",
+        "app=web",
+    ),
     "its queue ⟦name⟧ is ⟦state⟧": ("research", "closed"),
     "queue ⟦queue⟧ has no bound": ("research", "PodGroup team/big"),
     "queue ⟦queue⟧ has no bound of its own, but what was let into it before counts as used although it waits for "

@@ -16,6 +16,7 @@ from windlass.diagnose.contradictions import current_events, current_logs, is_re
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.host_lines import host_finding
 from windlass.diagnose.hypothesis import Hypothesis, conclude
 from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch, match_finding
 from windlass.diagnose.nested_errors import innermost
@@ -202,14 +203,14 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     for seen in sightings:
         known = [finding for finding in found if finding.code == seen.code]
         if not known or seen.explains:  # a line that says what it leads to says more than the host's
-            found = [finding for finding in found if finding not in known] + [_component_finding(seen)]
+            found = [finding for finding in found if finding not in known] + [_component_finding(seen, node.name)]
     found.sort(key=lambda finding: DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER))
     return found
 
 
-def _component_finding(seen: PatternMatch) -> Finding:
+def _component_finding(seen: PatternMatch, node: str) -> Finding:
     """What a line shows; a component of the stack that is denied something is no container of the user."""
-    found = match_finding(seen)
+    found = host_finding(seen, node)
     if seen.code != "DEVICE_PERMISSION" or seen.remedy or not seen.origin.startswith("pod "):
         return found
     message = f"{seen.origin} is denied what it needs: {innermost(seen.line)}"

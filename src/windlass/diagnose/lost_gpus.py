@@ -12,6 +12,7 @@ from collections import Counter
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.host_lines import ADDRESS
 from windlass.diagnose.nodes import GPU_INSTANCE_TYPES, INSTANCE_TYPE_LABELS
 from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, GPU_RESOURCE
 from windlass.model.node import Node
@@ -20,7 +21,6 @@ GONE = re.compile(
     r"rm_?init_?adapter failed|fallen off the bus|gpu is lost|unable to determine the device handle", re.I
 )
 """The driver no longer lists a GPU of which the kernel says this; one with memory errors it lists."""
-ADDRESS = re.compile(r"\b(?:[0-9a-f]{4,8}:)([0-9a-f]{2}:[0-9a-f]{2})\b", re.I)
 USUAL_COUNTS = (1, 2, 4, 8, 10, 16)
 """How many GPUs machines have."""
 

@@ -130,7 +130,16 @@ def missing_pods(item: ClusterObject, pods: tuple[ClusterObject, ...], now: int)
     wanted = wanted_pods(nested_map(item.data, "spec"))
     if is_job and "completions" in nested_map(item.data, "spec"):
         wanted = min(wanted, nested_int(item.data, "spec", "completions"))
-    return max(0, wanted - len(alive))
+    return max(0, wanted - len(alive), _short_of_workers(item, alive))
+
+
+def _short_of_workers(item: ClusterObject, alive: list[ClusterObject]) -> int:
+    """How many workers a RayCluster's own status counts as desired and that do not exist."""
+    workers = [pod for pod in alive if pod.labels.get(RAY_NODE_TYPE) != "head"]
+    return nested_int(item.data, "status", "desiredWorkerReplicas") - len(workers)
+
+
+RAY_NODE_TYPE = "ray.io/node-type"
 
 
 def unready_object_finding(subject: Subject, now: int) -> Finding | None:

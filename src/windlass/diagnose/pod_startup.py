@@ -13,6 +13,7 @@ from windlass.diagnose import gpu_stack, log_patterns, nodes
 from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refutation, stale_device_findings
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
+from windlass.diagnose.host_lines import host_finding
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
 from windlass.diagnose.kubelet_reasons import layer_findings, refusal_findings
 from windlass.diagnose.log_patterns import PatternMatch, match_finding
@@ -130,7 +131,7 @@ def _below(evidence: Evidence, pod: ClusterObject, node: Node | None, now: int) 
     if not node_of(pod) or not _uses_gpus(pod):
         return []
     lines = gpu_stack.host_log_lines(evidence, node_of(pod))
-    found = [match_finding(seen) for seen in log_patterns.find_matches(lines, log_patterns.HOST)]
+    found = [host_finding(seen, node_of(pod)) for seen in log_patterns.find_matches(lines, log_patterns.HOST)]
     if node is not None and nodes.looks_like_gpu_node(node):
         found += gpu_stack.node_findings(evidence, node, now, "")
     return [Hypothesis(fault, refuted_by=refutation(evidence, fault, node)) for fault in found]

@@ -10,8 +10,9 @@ import msgspec
 from windlass.diagnose import gpu_stack, nodes, queue
 from windlass.diagnose.contradictions import unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence
-from windlass.diagnose.finding import Finding
+from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.lost_gpus import fewer_than_its_type
 from windlass.diagnose.node_words import down_words
 from windlass.diagnose.operator_nodes import node_notes, with_repair
 from windlass.diagnose.quotas import ineffective_key_finding
@@ -85,9 +86,16 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
         remedy = f"wait for the operator (windlass stack explain {node.name})"
         return Finding("NODE_UNSCHEDULABLE", notes[0], notes[1:], remedy=remedy)
     if found is None:
-        return None
+        return _fewer(evidence, node)
     found = msgspec.structs.replace(found, evidence=(*found.evidence, *notes))
     return with_repair(evidence, found, node.name)
+
+
+def _fewer(evidence: Evidence, node: Node) -> Finding | None:
+    """It offers fewer GPUs than its like; without its kernel's log, that is all that is known."""
+    found = fewer_than_its_type(evidence, node)
+    unread = MissingEvidence("its kernel's log", f"windlass doctor node {node.name}")
+    return msgspec.structs.replace(found, missing=(unread,)) if found is not None else None
 
 
 def _unhealthy_devices(node: Node) -> list[Finding]:

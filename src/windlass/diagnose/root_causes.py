@@ -17,6 +17,7 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.explanations import ADMINISTRATORS, FIXED_BY_NEW_NODE, NO_ROOM, USERS
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.gang import replaced_pods
+from windlass.diagnose.host_lines import host_finding
 from windlass.diagnose.hypothesis import Hypothesis
 from windlass.diagnose.lost_gpus import fewer_than_its_type, lost_gpus, of_its_type
 from windlass.diagnose.mended_nodes import gained_devices, missing_devices, other_refusals, would_take
@@ -349,7 +350,7 @@ def _broken_gpus(evidence: Evidence, candidate: Candidate) -> Iterator[Finding]:
     lines = gpu_stack.host_log_lines(evidence, candidate.node.name)
     for seen in log_patterns.find_matches(lines, log_patterns.HOST):
         if seen.code == "GPU_HW_FAULT":
-            yield log_patterns.match_finding(seen)
+            yield host_finding(seen, candidate.node.name)
 
 
 # Behind the nodes

@@ -9,6 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
+from windlass.diagnose.affinity_names import affinity_conflict
 from windlass.diagnose.conflict_names import SPLIT_REMEDY, port_conflict, split_claims, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
@@ -289,6 +290,8 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     elsewhere = {code for candidate in analysis.candidates for code in candidate.codes} - {"GPU_FULL"}
     others = tuple(sorted({*example.codes, *elsewhere} - {code}, key=cause_rank))
     message = _refusal_message(code, example, analysis)
+    if code == "POD_AFFINITY_CONFLICT":
+        message = affinity_conflict(evidence, example.node, analysis.pod)
     if code == "HOST_PORT_CONFLICT":
         message = port_conflict(evidence, example.node, analysis.pod)
     remedy = nodes.down_remedy(example.node) if code == "NODE_UNSCHEDULABLE" else REMEDIES.get(code, "")
