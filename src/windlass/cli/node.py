@@ -23,6 +23,7 @@ COMMANDS = lazy_commands(
     ("labels", "Tools", "The labels that this node would get."),
     ("history", "Tools", "What the GPUs of this node have done, from the agent's --history."),
     ("trends", "Tools", "GPUs of this node that get worse: memory leaks, heat, growing errors."),
+    ("runtime", "Tools", "A runtime handler for containerd, by a drop-in: what would be written, or why nothing."),
     ("suspend", "Suspended work", "Take a pod's work off its GPUs in place; its processes stay."),
     ("resume", "Suspended work", "Put suspended work back on its GPUs.", "windlass.cli.node_suspend:resume"),
     ("fault", "Simulation", "Break or heal a GPU of a simulated node."),

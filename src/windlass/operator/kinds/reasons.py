@@ -129,7 +129,7 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.GateFailing: ReasonInfo("a gate failed", "see the values", "rolled back, or held"),
     Reason.GateInconclusive: ReasonInfo("too little data to tell", "more nodes or a longer bake", "rolled back"),
     Reason.GateNoData: ReasonInfo("a gate has no data", "see the query and the exporter", "rolled back"),
-    Reason.HandlerMissing: ReasonInfo("the container runtime lacks the handler", "configure it on the host", _RETRY),
+    Reason.HandlerMissing: ReasonInfo("the container runtime lacks the handler", "windlass node runtime there", _RETRY),
     Reason.ImagePullFailed: ReasonInfo("the image can't be pulled", "see name, tag and pull secret", _RETRY),
     Reason.ImagePulling: ReasonInfo("the image is being pulled", "wait", _RETRY),
     Reason.InvalidSpec: ReasonInfo("the spec can't be understood", "mend the named field"),
