@@ -27,6 +27,8 @@ from windlass.cli.install_node_manifests import (
     node_manifests,
 )
 from windlass.cli.install_observe import ObserveInstallOptions, observe_manifests
+from windlass.cli.install_operator import OperatorInstallOptions, operator_manifests
+from windlass.cli.install_operator_crds import operator_crds
 from windlass.cli.install_platforms import PLATFORMS
 from windlass.model.unstructured import Unstructured
 
@@ -64,6 +66,13 @@ OBSERVE_MARKED = ObserveInstallOptions(
     prometheus="MARK-prometheus",
     prometheus_token_secret="MARK-token-secret",
     tls_secret="MARK-tls-secret",
+)
+
+OPERATOR_MARKED = OperatorInstallOptions(
+    install=MARKED,
+    driver_namespace="MARK-driver-namespace",
+    canary_namespace="MARK-canary-namespace",
+    prometheus="MARK-prometheus",
 )
 
 PLATFORM_KINDS = {"RoleBinding": "openshift", "ResourceQuota": "gke"}
@@ -221,7 +230,25 @@ def node_template(text: str, kind: str) -> str:
     for mark, expression in marks.items():
         text = text.replace(mark, expression)
     assert "MARK" not in text, text
-    return when(".Values.node.enabled", text)
+    is_shared = kind == "Namespace"  # agents and drivers run in one namespace
+    return when("or .Values.node.enabled .Values.operator.enabled" if is_shared else ".Values.node.enabled", text)
+
+
+def operator_template(text: str) -> str:
+    """One object of the operator."""
+    prometheus = f"{' ' * 8}- --prometheus=MARK-prometheus\n"
+    given = prometheus.replace("MARK-prometheus", "{{ .Values.operator.prometheus }}")
+    text = text.replace(prometheus, when(".Values.operator.prometheus", given))
+    marks = {
+        **expressions(""),
+        "MARK-driver-namespace": "{{ .Values.node.namespace }}",
+        "MARK-canary-namespace": "{{ .Values.operator.canaryNamespace }}",
+        "424242": "{{ .Values.operator.replicas }}",
+    }
+    for mark, expression in marks.items():
+        text = text.replace(mark, expression)
+    assert "MARK" not in text, text
+    return when(".Values.operator.enabled", text)
 
 
 def observe_template(text: str, kind: str) -> str:
@@ -271,10 +298,11 @@ def platform_objects() -> list[Unstructured]:
     return found
 
 
-def crd_template(crd: dict[str, Any]) -> str:
+def crd_template(crd: dict[str, Any], choice: str) -> str:
     """As a template, since Helm never upgrades what is in `crds/`. It stays when the release goes: objects of its kind
-    may be somebody's. One that another installation brought is left to that. The queue API is there by choice."""
-    name, group = crd["metadata"]["name"], crd["spec"]["group"]
+    may be somebody's. One that another installation brought is left to that. The queue API and the operator's kinds are
+    there by choice."""
+    name = crd["metadata"]["name"]
     metadata = crd["metadata"]
     kept = {**(metadata.get("annotations") or {}), "helm.sh/resource-policy": "keep"}
     text = to_yaml([{**crd, "metadata": {**metadata, "annotations": kept}}])
@@ -285,13 +313,15 @@ def crd_template(crd: dict[str, Any]) -> str:
     there = f'$there := lookup "apiextensions.k8s.io/v1" "CustomResourceDefinition" "" "{name}"'
     release = '(dig "metadata" "annotations" "meta.helm.sh/release-name" "" (default dict $there))'
     condition = f"or (not $there) (eq {release} .Release.Name)"
-    condition = f"and .Values.queueAPI.install ({condition})" if group == KUEUE else condition
+    condition = f"and {choice} ({condition})" if choice else condition
     return f"{{{{- {there} }}}}\n{when(condition, text)}"
 
 
 def chart_files() -> dict[str, str]:
     """Path in the chart → content, of all files that are written from the manifests."""
-    files = {f"templates/crd-{crd['metadata']['name']}.yaml": crd_template(crd) for crd in crds()}
+    chosen = [(crd, ".Values.queueAPI.install" if crd["spec"]["group"] == KUEUE else "") for crd in crds()]
+    chosen += [(crd, ".Values.operator.enabled") for crd in operator_crds()]
+    files = {f"templates/crd-{crd['metadata']['name']}.yaml": crd_template(crd, choice) for crd, choice in chosen}
     features = msgspec.structs.replace(NODE_MARKED, label_sink="node-feature")  # its role is the larger one
     roles = [one for one in node_manifests(features) if one["kind"] == "ClusterRole"]
     of_platforms = platform_objects()
@@ -306,6 +336,11 @@ def chart_files() -> dict[str, str]:
     for one in observe_manifests(OBSERVE_MARKED)[1:]:
         text = observe_template(to_yaml([one]), one["kind"])
         files[f"templates/observe-{one['kind'].lower()}.yaml"] = text
+    for one in operator_manifests(OPERATOR_MARKED):
+        name = one["metadata"]["name"]
+        if one["kind"] != "Namespace" or "canary" in name:  # not the release's own, nor the node agent's
+            part = name.removeprefix("windlass-operator") if one["kind"] != "Namespace" else ""
+            files[f"templates/operator{part}-{one['kind'].lower()}.yaml"] = operator_template(to_yaml([one]))
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":
             continue  # the release's own

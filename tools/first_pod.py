@@ -29,8 +29,8 @@ POD = {
 ASK = """
 import json, sys, time
 from pathlib import Path
-from windlass.demo.api import Api
-api = Api(Path(sys.argv[1]))
+from windlass.demo.api import ApiClient
+api = ApiClient(Path(sys.argv[1]))
 api.request("POST", "/api/v1/namespaces/default/pods", json.loads(sys.argv[2]))
 while api.get("/api/v1/namespaces/default/pods/first")["status"].get("phase") != "Running":
     time.sleep(0.02)
@@ -43,11 +43,12 @@ def main() -> int:
         build = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", folder, ROOT]
         subprocess.run(build, check=True, capture_output=True)
         (wheel,) = folder.glob("*.whl")
+        package = f"{wheel}[up]"
         venv, packages = folder / "venv", folder / "packages"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", venv], check=True)
         uv = str(Path(sys.executable).with_name("uv"))
         begun = time.monotonic()
-        install = [uv, "pip", "install", "--quiet", "--no-cache", "--python", venv / "bin" / "python", wheel]
+        install = [uv, "pip", "install", "--quiet", "--no-cache", "--python", venv / "bin" / "python", package]
         subprocess.run(install, check=True)
         installed = time.monotonic() - begun
         printed, running = start(venv, folder)
@@ -61,7 +62,7 @@ def main() -> int:
             "--no-cache-dir",
             "--dest",
             packages,
-            wheel,
+            package,
         ]
         subprocess.run(pip, check=True)
         size = sum(path.stat().st_size for path in packages.iterdir()) / 1e6

@@ -75,12 +75,13 @@ async def test_these_pods_are_not_told_that_they_wait(tree: Unstructured) -> Non
 
 @in_virtual_time
 async def test_the_api_server_writes_the_condition_of_gated_pods() -> None:
-    async with Scene(*NODES, pod("p"), pod("q")).running() as scene:
+    async with Scene(*NODES, pod("p", gates=["g"]), pod("q"), pod("r")).running() as scene:
         gated = Verdict("SCHEDULING_GATED", 2, detail="gates")
-        scene.execute(Plan(holds=(Hold("team/p", gated), Hold("team/q", FULL))))
+        scene.execute(Plan(holds=(Hold("team/p", gated), Hold("team/q", FULL), Hold("team/r", gated))))
         await asyncio.sleep(1)
+        assert told(scene, "r")[0] == "WaitingForQuota", "it has no gate itself: the admission of its Job is gated"
         assert (told(scene, "p"), told(scene, "q")[0]) == (("", ""), "Unschedulable")
-        assert scene.metric("windlass_held_workloads", code="SCHEDULING_GATED") == 1
+        assert scene.metric("windlass_held_workloads", code="SCHEDULING_GATED") == 2
 
 
 @in_virtual_time

@@ -11,10 +11,12 @@ from hypothesis import strategies as st
 
 from windlass.apply import kueue
 from windlass.apply.owners import pod_templates_of
+from windlass.apply.topology_assignment import topology_assignment
 from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet
 from windlass.model.kueue import WorkloadObject, is_finished, workload_from_object
 from windlass.model.kueue.workload_wire import Condition
+from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.owners import OwnerObject, owner_from_object
 from windlass.model.queue import QueueSystem
 from windlass.queueing.outcome import DEACTIVATING_REASONS
@@ -66,7 +68,9 @@ def test_what_is_written_as_admitted_is_read_as_admitted(version: str) -> None:
     nodes = {"n1": 2, "n2": 1}
     admit = Admit(wire.key, "Workload", "team", (AdmittedPodSet("main", 3, {GPU: "h100"}, nodes),))
     read = workload_from_object(wire, QueueSystem())
-    status = kueue.admission_status(wire, admit, read, {"n1": "host-1", "n2": "host-2"}, version, 1_000)
+    hosts = {"n1": {HOSTNAME_LABEL: "host-1"}, "n2": {HOSTNAME_LABEL: "host-2"}}
+    where = {"main": topology_assignment(nodes, (), hosts, version)}
+    status = kueue.admission_status(wire, admit, read, where, 1_000)
     again = decode_object({**tree(version), "status": status})
     assert isinstance(again, WorkloadObject)
     held = workload_from_object(again, QueueSystem(), {"host-1": "n1", "host-2": "n2"}).admission
@@ -88,6 +92,16 @@ def test_an_evicted_one_holds_nothing_and_counts_its_evictions() -> None:
     again = decode_object({**tree(), "status": status})
     assert isinstance(again, WorkloadObject)
     assert workload_from_object(again, QueueSystem()).evictions == 1
+
+
+def test_an_eviction_closes_the_preemption_gates_again() -> None:
+    """As in Kueue: what was let through once waits for whoever opens them."""
+    opened = {"preemptionGates": [{"name": "g", "position": "Open"}]}
+    wire = decode_object({**tree(), "status": opened})
+    assert isinstance(wire, WorkloadObject)
+    (gate,) = kueue.eviction_status(wire, "InClusterQueue", 2_000)["preemptionGates"]
+    assert gate == {"name": "g", "position": "Closed", "lastTransitionTime": "1970-01-01T00:33:20Z"}
+    assert "preemptionGates" not in kueue.eviction_status(workload(), "InClusterQueue", 2_000)
 
 
 @pytest.mark.parametrize("reason", kueue.NON_PREEMPTION_MESSAGES)
@@ -204,10 +218,11 @@ def test_an_elastic_job_still_matches_its_workload_until_its_minimum_changes() -
         assert kueue.matches_owner(made, owner_from_object(owner), "main") is fits
 
 
-def admitted(wire: WorkloadObject, *pod_sets: AdmittedPodSet, version: str = "v1beta2") -> dict[str, Any]:
+def admitted(wire: WorkloadObject, *pod_sets: AdmittedPodSet) -> dict[str, Any]:
     admit = Admit(wire.key, "Workload", "team", pod_sets)
     read = workload_from_object(wire, QueueSystem())
-    return kueue.admission_status(wire, admit, read, {"n1": "host-1"}, version, 1_000)
+    where = {part.name: {"levels": ["of", part.name]} for part in pod_sets if part.nodes}
+    return kueue.admission_status(wire, admit, read, where, 1_000)
 
 
 def test_an_admission_says_what_is_used_of_which_flavor_and_where() -> None:
@@ -220,16 +235,7 @@ def test_an_admission_says_what_is_used_of_which_flavor_and_where() -> None:
                 "count": 2,
                 "flavors": {GPU: "h100"},
                 "resourceUsage": {GPU: "4"},
-                "topologyAssignment": {
-                    "levels": ["kubernetes.io/hostname"],
-                    "slices": [
-                        {
-                            "domainCount": 2,
-                            "valuesPerLevel": [{"individual": {"roots": ["host-1", "n2"]}}],
-                            "podCounts": {"individual": [1, 1]},
-                        }
-                    ],
-                },
+                "topologyAssignment": {"levels": ["of", "main"]},
             }
         ],
     }
@@ -238,15 +244,6 @@ def test_an_admission_says_what_is_used_of_which_flavor_and_where() -> None:
         ("Admitted", "True", "Admitted"),
     ]
     assert all("ClusterQueue team" in known["message"] for known in status["conditions"])
-
-
-def test_an_admission_in_the_older_version_lists_its_hosts_one_by_one() -> None:
-    older = "/".join(["kueue.x-k8s.io", "v1beta1"]).partition("/")[2]  # as it comes from a server
-    status = admitted(workload(), AdmittedPodSet("main", 3, {GPU: "h100"}, {"n1": 2, "n2": 1}), version=older)
-    assert status["admission"]["podSetAssignments"][0]["topologyAssignment"] == {
-        "levels": ["kubernetes.io/hostname"],
-        "domains": [{"values": ["host-1"], "count": 2}, {"values": ["n2"], "count": 1}],
-    }
 
 
 def test_an_admission_without_nodes_has_no_topology_and_an_unasked_resource_uses_nothing() -> None:

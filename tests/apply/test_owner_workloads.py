@@ -16,8 +16,10 @@ from tests.kube.virtual_time import in_virtual_time, settle
 from windlass.apply import owner_workloads
 from windlass.apply.kueue import workload_name
 from windlass.kube.request import Request
+from windlass.model.decision import Evict
 from windlass.model.names.kueue import WORKLOAD_PRIORITY_CLASS_LABEL
 from windlass.model.unstructured import Unstructured
+from windlass.queueing.outcome import NO_MATCHING_WORKLOAD
 
 OURS = {"app.kubernetes.io/managed-by": "windlass"}
 ENDED = {"conditions": [{"type": "Complete", "status": "True"}]}
@@ -237,10 +239,10 @@ def train_job(**metadata: Any) -> Unstructured:
     return custom("trainer.kubeflow.org/v1alpha1", "TrainJob", "fit", metadata=meta, spec={"suspend": True})
 
 
-def job_set(scheduler: str = "windlass") -> Unstructured:
-    pods = {"parallelism": 2, "template": template(4, scheduler)}
+def job_set(scheduler: str = "windlass", nodes: int = 2, **metadata: Any) -> Unstructured:
+    pods = {"parallelism": nodes, "template": template(4, scheduler)}
     jobs = [{"name": "node", "replicas": 1, "template": {"spec": pods}}]
-    meta = {"uid": "uid-set", "ownerReferences": [reference(train_job())]}
+    meta = {"uid": "uid-set", "ownerReferences": [reference(train_job())], **metadata}
     spec = {"suspend": True, "replicatedJobs": jobs}
     return custom("jobset.x-k8s.io/v1alpha2", "JobSet", "fit", metadata=meta, spec=spec)
 
@@ -267,6 +269,73 @@ async def test_a_train_job_whose_job_set_is_replaced_meanwhile_waits_for_the_nex
     scene = Scene(train_job(), job_set())
     scene.api.remove("jobsets", "team/fit")
     assert await reconcile(scene) == []
+
+
+def predecessors_job_set() -> Unstructured:
+    before = train_job(uid="uid-before")
+    return job_set(nodes=1, uid="uid-set-before", ownerReferences=[reference(before)])
+
+
+def pod_counts(scene: Scene) -> list[int]:
+    return [pod_set["count"] for pod_set in workload_of(scene, train_job())["spec"]["podSets"]]
+
+
+@in_virtual_time
+async def test_a_train_job_that_is_made_anew_does_not_take_the_size_of_its_predecessor() -> None:
+    scene = Scene(predecessors_job_set(), train_job())
+    assert await reconcile(scene) == []
+    scene.api.remove("jobsets", "team/fit")
+    scene.put(job_set())
+    scene.watch()
+    assert len(await reconcile_and_watch(scene)) == 1
+    assert pod_counts(scene) == [2]
+
+
+@in_virtual_time
+async def test_a_waiting_train_job_follows_its_job_set() -> None:
+    scene = Scene(local_queue("main"), train_job(), job_set())
+    await reconcile_and_watch(scene)
+    assert await reconcile(scene) == []
+    scene.put(job_set(nodes=3, resourceVersion="900"))
+    scene.watch()
+    assert [request.method for request in await reconcile_and_watch(scene)] == ["PATCH"]
+    assert pod_counts(scene) == [3]
+    assert await reconcile(scene) == []
+
+
+def outgrown(job_set_on_server: Unstructured) -> Scene:
+    """A running TrainJob of three nodes that was admitted with two, as the watch has it."""
+    status = {"admission": {"clusterQueue": "cluster", "podSetAssignments": [{"name": "node", "count": 2}]}}
+    made = workload("w", owner=train_job(), labels=OURS, status=status)
+    made["spec"]["podSets"] = [{"name": "node", "count": 2, "template": template(4)}]
+    scene = Scene(local_queue("main"), {**train_job(), "spec": {"suspend": False}}, job_set(nodes=3), made)
+    scene.put(job_set_on_server)
+    return scene
+
+
+async def stop_outgrown(scene: Scene) -> None:
+    stop = scene.executor.admissions.stop_action(Evict("team/w", (), "", NO_MATCHING_WORKLOAD))
+    assert stop is not None
+    await stop()
+    scene.watch()
+
+
+@in_virtual_time
+async def test_a_train_job_that_has_outgrown_its_admission_is_stopped_and_waits_with_its_new_size() -> None:
+    scene = outgrown(job_set(nodes=3))
+    await stop_outgrown(scene)
+    assert scene.get("trainjobs", "fit")["spec"]["suspend"] is True
+    assert condition(scene.get("workloads", "w"), "Evicted")["reason"] == NO_MATCHING_WORKLOAD
+    await reconcile_and_watch(scene)
+    assert [pod_set["count"] for pod_set in scene.get("workloads", "w")["spec"]["podSets"]] == [3]
+
+
+@pytest.mark.parametrize("on_server", [job_set(nodes=2), predecessors_job_set()])
+@in_virtual_time
+async def test_a_train_job_goes_on_where_the_watch_of_its_job_set_was_behind(on_server: Unstructured) -> None:
+    scene = outgrown(on_server)
+    await stop_outgrown(scene)
+    assert scene.get("trainjobs", "fit")["spec"]["suspend"] is False
 
 
 # End

@@ -287,6 +287,19 @@ def test_a_queued_job_is_one_workload_with_or_without_pods() -> None:
     assert (started.pod_sets[0].count, started.pod_sets[0].pod_keys) == (4, ("eng/p0", "eng/p1"))
 
 
+def test_queued_work_waits_for_whoever_gates_its_admission() -> None:
+    """By the annotation of the Job, which Kueue copies to the Workload."""
+    gate = {"kueue.x-k8s.io/admission-gated-by": "example.com/budget"}
+    for trees in ([JOB], [changed(WORKLOAD, "metadata/annotations", gate), changed(JOB, "metadata/name", "train-job")]):
+        assert only(*trees, *QUEUES).hold == "", "nor a copy that is left"
+        gated = only(*trees[:-1], changed(trees[-1], "metadata/annotations", gate), *QUEUES)
+        assert gated.hold_code == "SCHEDULING_GATED"
+        assert "example.com/budget" in gated.hold
+    assert only(changed(WORKLOAD, "metadata/annotations", gate), *QUEUES).hold_code == "SCHEDULING_GATED"
+    alone = changed(changed(JOB, "metadata/annotations", gate), "metadata/labels", {})
+    assert all(not workload.hold for workload in grouped(alone, pod("p", ownerReferences=owned_by(alone))).workloads)
+
+
 def test_pods_of_a_job_in_no_queue_stand_alone() -> None:
     job = changed(JOB, "metadata/labels", {})
     pods = [pod(f"p{n}", ownerReferences=owned_by(JOB)) for n in range(2)]
@@ -342,6 +355,16 @@ def test_the_topmost_owner_is_the_workload() -> None:
     workload = only(TRAIN_JOB, below, job, *QUEUES, pod("p0", ownerReferences=owned_by(job)))
     assert (workload.key, workload.kind) == ("eng/train", "TrainJob")
     assert [(pod_set.name, pod_set.count) for pod_set in workload.pod_sets] == [("leader", 1), ("workers", 8)]
+
+
+def test_a_train_job_has_nothing_of_the_job_set_of_its_predecessor() -> None:
+    """Until its controller has made its own: a TrainJob that is made anew may find the old one for a while."""
+    anew = changed(changed(TRAIN_JOB, "metadata/uid", "new"), "metadata/creationTimestamp", "2026-01-01T00:00:00Z")
+    for uid, sets in (("old", ["main"]), ("new", ["leader", "workers"])):
+        below = changed(JOB_SET, "metadata/ownerReferences", [{**owned_by(TRAIN_JOB)[0], "uid": uid}])
+        workload = only(anew, below, *QUEUES)
+        assert [pod_set.name for pod_set in workload.pod_sets] == sets
+        assert bool(workload.hold) == (uid == "old")
 
 
 def test_training_pods_are_one_also_where_the_owner_is_not_at_hand() -> None:

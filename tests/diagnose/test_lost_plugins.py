@@ -106,7 +106,7 @@ def test_a_compute_domain_without_known_daemons_is_less_certain() -> None:
     assert ask("pod/asked", *creating(UNREADY)).confidence == "low"
 
 
-def test_what_the_kubelet_says_last_is_quoted_where_no_cause_is_known() -> None:
+def test_what_the_kubelet_says_last_of_a_claim_is_quoted_as_the_fault_of_the_driver() -> None:
     found = ask("pod/asked", *creating("the driver foo.example is not registered"))
-    assert found.code == "UNKNOWN"
+    assert found.code == "DEVICE_PLUGIN_FAILING"
     assert any("foo.example" in line for line in found.evidence)

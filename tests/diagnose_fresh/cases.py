@@ -23,6 +23,7 @@ SECOND = Path(__file__).parent / "second"
 SIXTH = Path(__file__).parent / "sixth"
 EIGHTH = Path(__file__).parent / "eighth"
 NINTH = Path(__file__).parent / "ninth"
+PRACTICE = Path(__file__).parent / "practice"
 GITHUB = "https://github.com/"
 
 
@@ -39,7 +40,7 @@ def cases(folder: Path = SCENES) -> Iterator[tuple[Obj, World]]:
     """(what is expected, the cluster) of every case and its variants."""
     for name, scene in scenes(folder).items():
         want = {"id": name, "accept": [], "also": [], **{key: scene[key] for key in FIELDS if key in scene}}
-        want["source"] = GITHUB + scene["report"]
+        want["source"] = GITHUB + scene["report"] if "report" in scene else "practice"
         yield want, world_of(scene, "base")
         if "otherWords" in scene:
             yield from _variants(name, scene, want)

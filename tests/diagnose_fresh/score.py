@@ -21,7 +21,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.diagnose_fresh.cases import EIGHTH, NINTH, SCENES, SECOND, SIXTH, cases
+from tests.diagnose_fresh.cases import EIGHTH, NINTH, PRACTICE, SCENES, SECOND, SIXTH, cases
 from tests.diagnose_fresh.world import Obj
 
 from windlass.diagnose.evidence import load_evidence
@@ -113,7 +113,7 @@ def report(results: list[Result], verbose: bool) -> None:
     print(f"slowest {max((result.seconds for result in results), default=0):.1f} s")
 
 
-SETS = {"first": SCENES, "second": SECOND, "sixth": SIXTH, "eighth": EIGHTH, "ninth": NINTH}
+SETS = {"first": SCENES, "second": SECOND, "sixth": SIXTH, "eighth": EIGHTH, "ninth": NINTH, "practice": PRACTICE}
 
 
 def main() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.diagnose_fresh.cases import EIGHTH, SECOND, SIXTH
+from tests.diagnose_fresh.cases import EIGHTH, NINTH, PRACTICE, SECOND, SIXTH
 from tests.diagnose_fresh.score import Result, counts, score, write_cases
 
 
@@ -24,7 +24,15 @@ def test_the_score_does_not_fall(results: list[Result]) -> None:
     assert found["d"]["clear"] == 10, found["d"]
 
 
-SETS = {"second": (SECOND, (19, 2)), "sixth": (SIXTH, (38, 5)), "eighth": (EIGHTH, (20, 3))}
+SETS = {"second": (SECOND, (19, 2)), "sixth": (SIXTH, (38, 5)), "eighth": (EIGHTH, (20, 3)), "ninth": (NINTH, (23, 4))}
+
+
+def test_the_score_of_the_practitioners_list_does_not_fall(tmp_path: Path) -> None:
+    results = list(score(write_cases(tmp_path, PRACTICE)))
+    found = counts(results)
+    assert found["cases"]["right"] >= 0.96 * sum(found["cases"].values()), found
+    assert found["controls"]["right"] == sum(found["controls"].values()), found
+    assert not [result.want["id"] for result in results if result.is_confidently_wrong]
 
 
 @pytest.mark.parametrize(("scenes", "floor"), SETS.values(), ids=SETS)

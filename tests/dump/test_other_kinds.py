@@ -230,6 +230,28 @@ class TestAppWrapper:
         plan, _ = submitted(tmp_path, wrapper, gpus=4)
         assert not plan.admits
 
+    @pytest.mark.parametrize(
+        ("leaders", "workers", "pods"), [(2, 3, 6), (2, 4, 6), (3, 4, 7), (2, None, 6), (0, 0, 6), (3, 3, 6)]
+    )
+    def test_no_pod_that_its_kind_makes_is_left_out(
+        self, leaders: int, workers: int | None, pods: int, tmp_path: Path
+    ) -> None:
+        """Two groups of three pods: what is declared may be more, but not less, or the rest would pass the quota by."""
+        lead = {"spec": {"containers": [{**TEMPLATE["spec"]["containers"][0], "name": "lead"}]}}
+        spec = {"replicas": 2, "leaderWorkerTemplate": {"size": 3, "leaderTemplate": lead, "workerTemplate": TEMPLATE}}
+        inside = obj("leaderworkerset.x-k8s.io/v1", "LeaderWorkerSet", spec, name="inside")
+        counts = {"leaderTemplate": leaders, "workerTemplate": workers}
+        declared = [
+            {"replicas": count, "path": f"template.spec.leaderWorkerTemplate.{name}"}
+            for name, count in counts.items()
+            if count is not None
+        ]
+        wrapper = self.wrapper({"podSets": declared, "template": inside})
+        plan, _ = submitted(tmp_path, wrapper, gpus=pods)
+        assert sum(placed(plan).values()) == pods
+        plan, _ = submitted(tmp_path, wrapper, gpus=pods - 1)
+        assert not plan.admits
+
     def test_of_nothing_that_makes_pods(self, tmp_path: Path) -> None:
         plan, _ = submitted(tmp_path, self.wrapper({"template": obj("example.com/v1", "Own", {})}))
         assert [hold.verdict.code for hold in plan.holds] == ["NOT_IMPLEMENTED"]

@@ -26,7 +26,7 @@ from windlass.model.codec import decode_object
 from windlass.model.configuration import Settings
 from windlass.model.plan import Plan
 from windlass.model.priority import resolve_priorities
-from windlass.placement import gang
+from windlass.placement import gang, score_table
 from windlass.planner import engine_config, plan_objects
 
 UNUSED_CLASS = {
@@ -137,6 +137,32 @@ def test_members_of_gangs_are_placed_the_same_by_the_compiled_loop_and_one_by_on
     one_by_one = planned(objects)
     monkeypatch.setattr(gang, "MIN_PODS_FOR_KERNEL", 1)
     assert planned(objects) == one_by_one
+
+
+def of_their_own_shape(objects) -> None:
+    """Every third pod with a request that no other has."""
+    for number, one in enumerate(obj for obj in objects if obj["kind"] == "Pod"):
+        if number % 3:
+            resources = one["spec"]["containers"][0].setdefault("resources", {})
+            resources.setdefault("limits", {})["memory"] = str(number + 1)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_small_score_table_gives_the_same_plan(seed, monkeypatch):
+    """Rows whose cells are dropped within the decision, as those of a tenant's thousand shapes are."""
+    drawn = (lone_crowd if seed % 2 else crowd)(Random(seed))
+    of_their_own_shape(drawn)
+    objects = [decode_object(obj) for obj in drawn]
+    config = msgspec.structs.replace(engine_config(Settings()), max_explained_holds=32)
+    plans = []
+    for size in (score_table.MAX_BYTES, 0):
+        monkeypatch.setattr(score_table, "MAX_BYTES", size)
+        monkeypatch.setattr(score_table, "MIN_ROWS_WITH_CELLS", 2)
+        store, memo = Store(), EngineCache()
+        store.apply(Put(obj) for obj in resolve_priorities(objects))
+        snapshot = store.snapshot(NOW)
+        plans += [decide(snapshot, config, NOW, memo), decide(snapshot, config, NOW, memo)]
+    assert plans == [plans[0]] * 4
 
 
 FRESH = """

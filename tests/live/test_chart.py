@@ -20,6 +20,8 @@ from windlass.cli.install_crds import KUEUE, crds
 from windlass.cli.install_manifests import InstallOptions, manifests
 from windlass.cli.install_node_manifests import NodeInstallOptions, node_manifests
 from windlass.cli.install_observe import ObserveInstallOptions, observe_manifests
+from windlass.cli.install_operator import OperatorInstallOptions, operator_manifests
+from windlass.cli.install_operator_crds import operator_crds
 from windlass.cli.install_platforms import PLATFORMS
 
 DEPLOY = Path(__file__).parents[2] / "deploy"
@@ -171,6 +173,51 @@ def test_helm_renders_the_pages_server_that_install_prints(
     printed = yaml.safe_dump_all(observe_manifests(choices)[1:]).replace("managed-by: windlass", "managed-by: Helm")
     expected = by_name(list(yaml.safe_load_all(printed)))
     assert {key: one for key, one in rendered.items() if key[1].startswith("windlass-observe")} == expected
+
+
+def by_operator(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
+    kinds = {crd["metadata"]["name"] for crd in operator_crds()}
+    return {
+        key: one
+        for key, one in objects.items()
+        if key[1].startswith("windlass-operator") or key[1] in (*kinds, "trials")
+    }
+
+
+@pytest.mark.parametrize("prometheus", ["", "http://prometheus.monitoring:9090"])
+def test_helm_renders_the_operator_that_install_prints(binaries: Binaries, prometheus: str) -> None:
+    values = f"--set=operator.enabled=true,operator.replicas=3,operator.prometheus={prometheus},node.namespace=gpus,"
+    values += "operator.canaryNamespace=trials"
+    done = subprocess.run(
+        [
+            *(str(binaries.path("helm")), "template", "windlass", str(CHART)),
+            *("--namespace=elsewhere", "--kube-version=v1.36.0", values),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    rendered = by_name(list(yaml.safe_load_all(done.stdout)))
+    assert ("Namespace", "gpus") in rendered
+    choices = OperatorInstallOptions(
+        install=InstallOptions(namespace="elsewhere", replicas=3),
+        driver_namespace="gpus",
+        canary_namespace="trials",
+        prometheus=prometheus,
+    )
+    wanted = operator_crds()
+    for crd in wanted:
+        crd["metadata"].setdefault("annotations", {})["helm.sh/resource-policy"] = "keep"
+    helms = yaml.safe_dump_all([*wanted, *operator_manifests(choices)]).replace("by: windlass", "by: Helm")
+    expected = by_operator(by_name(list(yaml.safe_load_all(helms))))
+    assert by_operator(rendered) == expected
+    assert expected["Deployment", "windlass-operator"]["spec"]["replicas"] == 3
+
+
+def test_without_being_asked_for_there_is_no_operator(binaries: Binaries) -> None:
+    command = [str(binaries.path("helm")), "template", "windlass", str(CHART), "--kube-version=v1.36.0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert not by_operator(by_name(list(yaml.safe_load_all(done.stdout))))
 
 
 def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(binaries: Binaries, control_plane: ControlPlane) -> None:

@@ -20,6 +20,8 @@ from tests.real_cluster.fake_kubelet import FakeKubelet, node
 from tests.real_cluster.fixtures import unavailable
 
 QUOTA = 8
+JOBS = "/apis/batch/v1/namespaces/default/jobs"
+JOB_SET = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/default/jobsets/work"
 HIGH = {
     "apiVersion": "scheduling.k8s.io/v1",
     "kind": "PriorityClass",
@@ -117,19 +119,29 @@ def take_all(api: Api, name: str, priority_class: str = "") -> Callable[[], None
     return end
 
 
-def replace(api: Api, path: str, larger: Object) -> None:
-    api.delete(path, propagationPolicy="Foreground")
-    until(lambda: not api.exists(path), 60)
-    api.create(larger)
-
-
 def resize_job_set(api: Api, path: str) -> None:
     """Its webhook refuses another number of replicas: it is deleted and made anew."""
     with pytest.raises(ApiError, match="immutable"):
         api.patch(path, [{"op": "replace", "path": "/spec/replicatedJobs/0/replicas", "value": 3}], "json")
     larger = job_set()
     larger["spec"]["replicatedJobs"][0]["replicas"] = 3
-    replace(api, path, larger)
+    api.delete(path, propagationPolicy="Foreground")
+    until(lambda: not api.exists(path), 60)
+    api.create(larger)
+
+
+def larger_train_job(nodes: int) -> Object:
+    made = train_job()
+    made["spec"]["trainer"]["numNodes"] = nodes
+    return made
+
+
+def resize_train_job(api: Api, path: str) -> None:
+    """Its controller can't change the JobSet that it has made (the same webhook): it is deleted and made anew, too. Its
+    Jobs have to be gone: kube-controller-manager makes no pods for a Job whose predecessor's pods it still counts."""
+    api.delete(path, propagationPolicy="Foreground")
+    until(lambda: not api.exists(path) and not api.exists(JOB_SET) and not api.items(JOBS), 60)
+    api.create(larger_train_job(6))
 
 
 def resize_leader_worker_set(api: Api, path: str) -> None:
@@ -140,13 +152,13 @@ def resize_leader_worker_set(api: Api, path: str) -> None:
     ("made", "resize", "has_workload"),
     [
         pytest.param(job_set, resize_job_set, True, id="JobSet"),
-        pytest.param(train_job, None, True, id="TrainJob"),  # nor does anything resize it: docs/limits.md
+        pytest.param(train_job, resize_train_job, True, id="TrainJob"),
         pytest.param(leader_worker_set, resize_leader_worker_set, False, id="LeaderWorkerSet"),
     ],
 )
 def test_the_life_of_queued_work(
     made: Callable[[], Object],
-    resize: Callable[[Api, str], None] | None,
+    resize: Callable[[Api, str], None],
     has_workload: bool,
     api: Api,
     scheduler: Replica,
@@ -169,13 +181,40 @@ def test_the_life_of_queued_work(
     assert in_use(api) <= QUOTA
     end_urgent()
     until(runs(api, 4), 60, f"resumed\n{scheduler.last_lines()}")
-    if resize is not None:
-        resize(api, path)
-        until(runs(api, 6), 90, f"resized\n{scheduler.last_lines()}")
-        until(lambda: in_use(api) == 6, 60, "the queue's status counts its new size")
+    resize(api, path)
+    until(runs(api, 6), 90, f"resized\n{scheduler.last_lines()}")
+    until(lambda: in_use(api) == 6, 60, "the queue's status counts its new size")
     api.delete(path, propagationPolicy="Background")
     until(lambda: not pods(api, "work") and in_use(api) == 0, 60, f"deleted\n{scheduler.last_lines()}")
     until(lambda: not workload(api, "work"), 60, "its Workload is gone with it")
+
+
+def test_a_train_job_that_is_made_anew_at_once_is_admitted_with_its_own_size(api: Api, scheduler: Replica) -> None:
+    """It meets the JobSet, the pods and the Workload of the one before, which has its name."""
+    api.create(training_runtime())
+    (made,) = api.create(train_job())
+    until(runs(api, 4), 60, scheduler.last_lines())
+    for nodes in (6, 2, 8):
+        api.delete(api.path_of(made), propagationPolicy="Background")
+        (made,) = api.create(larger_train_job(nodes))
+        until(admitted_with(api, made, nodes), 120, f"{nodes} nodes\n{scheduler.last_lines()}")
+        until(lambda: in_use(api) == nodes, 60, "the queue's status counts its size, and nothing else")  # noqa: B023
+
+
+def admitted_with(api: Api, train_job: Object, nodes: int) -> Callable[[], bool]:
+    """The TrainJob is let go with a Workload and a JobSet of its own, both of this size."""
+
+    def look() -> bool:
+        uid, found = train_job["metadata"]["uid"], workload(api, "work")
+        if not found or found["metadata"]["ownerReferences"][0]["uid"] != uid or not api.exists(JOB_SET):
+            return False
+        (job,) = (job_set := api.get(JOB_SET))["spec"]["replicatedJobs"]
+        sizes = [part["count"] for part in found["spec"]["podSets"]] + [job["template"]["spec"]["parallelism"]]
+        is_own = job_set["metadata"]["ownerReferences"][0]["uid"] == uid
+        is_let_go = not api.get(api.path_of(train_job))["spec"]["suspend"] and not job_set["spec"]["suspend"]
+        return is_own and is_let_go and sizes == [nodes, nodes] and condition(found, "Admitted")[0] == "True"
+
+    return look
 
 
 def waits_for_quota(found: Object) -> bool:

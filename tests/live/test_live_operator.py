@@ -24,6 +24,7 @@ from windlass.cli.install_operator import OperatorInstallOptions, operator_manif
 from windlass.cli.install_operator_crds import operator_crds
 
 USER = "operator-under-test"
+DEFAULTS = OperatorInstallOptions()
 ROOT = "/apis/windlass.dev/v1alpha1"
 MIG, STATE = "nvidia.com/mig.config", "nvidia.com/mig.config.state"
 LABELS = {
@@ -50,11 +51,14 @@ def ours(kind: str, name: str, spec: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.fixture
 def api(control_plane: ControlPlane) -> Api:
+    return install_operator(control_plane.api)
+
+
+def install_operator(found: Api, choices: OperatorInstallOptions = DEFAULTS) -> Api:
     """The kinds, and the printed rights for the user of the tests."""
-    found = control_plane.api
     found.create(*operator_crds())
     subject = {"kind": "User", "name": USER, "apiGroup": "rbac.authorization.k8s.io"}
-    for one in operator_manifests(OperatorInstallOptions()):
+    for one in operator_manifests(choices):
         if one["kind"].endswith("RoleBinding"):
             found.create({**one, "subjects": [subject]})
         elif one["kind"] in ("Namespace", "ClusterRole", "Role"):
@@ -66,9 +70,9 @@ def api(control_plane: ControlPlane) -> Api:
 
 
 @contextlib.contextmanager
-def operator(kubeconfig: Path, log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def operator(kubeconfig: Path, log: Path, *options: str) -> Iterator[subprocess.Popen[bytes]]:
     program = str(Path(sys.executable).with_name("windlass"))
-    command = [program, "operator", f"--kubeconfig={kubeconfig}", "--log-format=text", "--lease-seconds=3"]
+    command = [program, "operator", f"--kubeconfig={kubeconfig}", "--log-format=text", "--lease-seconds=3", *options]
     with log.open("ab") as output:
         process = subprocess.Popen(command, stdout=output, stderr=output, stdin=subprocess.DEVNULL)
     try:

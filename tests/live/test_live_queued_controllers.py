@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 from tests.live.owner_kinds import QUEUE, install_kinds_of_others, template
 from tests.live.replica import replica
 from tests.live.scenes import GPU, bound, condition, pod, pods
@@ -54,3 +56,35 @@ def test_the_queues_name_on_the_owner_alone(control_plane: ControlPlane, tmp_pat
         api.create(pod("free", 1))
         until(lambda: bound(api, "free"), 60, "what is in no queue starts")
         assert (len(bound(api, "web")), len(bound(api, "store")), len(bound(api, "kai"))) == (2, 0, 1)
+
+
+@pytest.mark.parametrize("kind", ["Deployment", "StatefulSet"])
+def test_a_size_that_changes(kind: str, control_plane: ControlPlane, tmp_path: Path) -> None:
+    """Each pod has quota of its own: a larger size waits for what is left, a smaller one gives it back."""
+    api = control_plane.api
+    install_crds(api)
+    install_kinds_of_others(api)
+    api.create(node("n1", {GPU: "16"}), *queues(4))
+
+    def run(web: int, store: int) -> Callable[[], bool]:
+        def look() -> bool:
+            found = (len(bound(api, "web")), len(bound(api, "store")))
+            assert sum(found) <= 4, "quota was lent twice"
+            return found == (web, store)
+
+        return look
+
+    with FakeKubelet(api), replica(control_plane.kubeconfig, tmp_path / "log", "--no-leader-elect") as one:
+        (web,) = api.create(controller(kind, "web", 2, {QUEUE: "main"}))
+        until(run(2, 0), 60, one.last_lines())
+        api.create(controller("Deployment", "store", 2, {QUEUE: "main"}))
+        until(run(2, 2), 60, one.last_lines())
+        api.patch(api.path_of(web), {"spec": {"replicas": 3}})
+        until(lambda: [found for found in pods(api, "web").values() if "quota" in str(condition(found))], 60, "is told")
+        assert run(2, 2)()
+        api.patch(api.path_of(web), {"spec": {"replicas": 1}})
+        until(run(1, 2), 60, one.last_lines())
+        api.patch(api.path_of(web), {"spec": {"replicas": 2}})
+        until(run(2, 2), 60, one.last_lines())
+        api.delete(api.path_of(web), propagationPolicy="Background")
+        until(run(0, 2), 60, one.last_lines())

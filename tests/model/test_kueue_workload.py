@@ -146,6 +146,7 @@ def test_what_holds_it_is_said(path: str, value: Any, code: str, words: str) -> 
     ("reason", "held"),
     [
         ("ClusterQueueStopped", False),
+        ("Inadmissible", False),
         ("LocalQueueStopped", False),
         ("Deactivated", False),
         ("DeactivatedDueToRequeuingLimitExceeded", False),
@@ -181,9 +182,14 @@ def test_priority_comes_from_the_object_or_its_class(fields: Unstructured, prior
     assert made(tree).priority == priority
 
 
-def test_gates_forbid_preemption() -> None:
+def test_gates_forbid_preemption_until_all_of_them_are_open() -> None:
     assert made(WORKLOAD).preemption_policy == "PreemptLowerPriority"
-    assert made(changed(WORKLOAD, "spec/preemptionGates", [{"name": "g"}])).preemption_policy == "Never"
+    gated = changed(WORKLOAD, "spec/preemptionGates", [{"name": "g"}, {"name": "h"}])
+    assert made(gated).preemption_policy == "Never"
+    opened = {("Open",): "Never", ("Open", "Closed"): "Never", ("Open", "Open"): "PreemptLowerPriority"}
+    for positions, policy in opened.items():
+        states = [{"name": name, "position": position} for name, position in zip("gh", positions, strict=False)]
+        assert made(changed(gated, "status/preemptionGates", states)).preemption_policy == policy, positions
 
 
 def test_layers_of_slices_come_widest_first() -> None:

@@ -11,7 +11,8 @@ from tests.operator.world import LOAD_SECONDS, SimNode, World
 
 from windlass.model.names.windlass import DRIVER_REVISION_LABEL, NOT_READY_GPU_TAINT
 from windlass.operator.decide.gpu_operator import NVIDIA_OWNER_LABEL
-from windlass.operator.observed import NvidiaDriver, Observed, PodView
+from windlass.operator.observed import NvidiaDriver, Observed
+from windlass.operator.pods import PodView
 from windlass.operator.writes import CreateNvidiaDriver, DeleteNvidiaDriver, PatchNode, Write
 
 OPERANDS = ("driver", "container-toolkit", "device-plugin", "gpu-feature-discovery", "dcgm-exporter", "mig-manager")

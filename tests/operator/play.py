@@ -44,8 +44,10 @@ class Play:
                     break  # the rest of this decision is lost; the next replica decides anew
                 done += self.judge.apply(write)
             else:
+                for question in decision.rooms:
+                    self.world.ask_for_room(question)
                 rounds += 1
-                if not done:
+                if not done and not decision.rooms:
                     return decision.wake_at
                 if rounds > MOST_ROUNDS:
                     break

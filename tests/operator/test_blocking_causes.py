@@ -22,7 +22,8 @@ from windlass.operator.kinds.codec import status_tree
 from windlass.operator.kinds.gpu_node import GPUNode, GPUNodeStatus
 from windlass.operator.kinds.gpu_stack import GPUStack
 from windlass.operator.kinds.reasons import REASONS, Reason
-from windlass.operator.observed import NodeInfo, NodeView, NvidiaDriver, Observed, PodView
+from windlass.operator.observed import NodeInfo, NodeView, NvidiaDriver, Observed
+from windlass.operator.pods import PodView
 from windlass.operator.writes import PutStatus
 
 NOW = 1_800_000_000

@@ -15,7 +15,8 @@ from windlass.operator.decide.node_facts import NodeFacts
 from windlass.operator.decide.owners import step_owners
 from windlass.operator.decide.steps import FINDERS
 from windlass.operator.kinds.gpu_stack import Current, GPUStack
-from windlass.operator.observed import NodeInfo, NodeView, PodObject, PodView, pod_view
+from windlass.operator.observed import NodeInfo, NodeView
+from windlass.operator.pods import PodObject, PodView, pod_view
 
 VERSION = "580.95.05"
 LABELS = {

@@ -18,7 +18,8 @@ from windlass.operator import controller
 from windlass.operator.cache import observed_object
 from windlass.operator.decide import decide as decide_on
 from windlass.operator.kinds.gpu_repair import GPURepairStatus
-from windlass.operator.observed import Invalid, Observed, PodView
+from windlass.operator.observed import Invalid, Observed
+from windlass.operator.pods import PodView
 from windlass.operator.writes import CreateObject, Decision, PatchNode, PutStatus
 
 

@@ -13,7 +13,7 @@ from windlass.model.names.windlass import LEAVE_ANNOTATION
 from windlass.model.notices import LeaveRequest
 from windlass.model.times import parse_timestamp
 from windlass.operator.cache import observed_object
-from windlass.operator.observed import PodView
+from windlass.operator.pods import PodView
 from windlass.operator.writes import TellPods
 
 ASKED_TO_BE = {"windlass.dev/on-preemption": "ask"}

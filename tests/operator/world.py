@@ -27,6 +27,7 @@ from windlass.model.names.windlass import (
 from windlass.model.node import Taint
 from windlass.model.notices import read_leave_request
 from windlass.node.operator_link import DeviceFaultReport, NodeAnswer, decode_request
+from windlass.operator.canary_jobs import CanaryJob, JobWire, canary_job
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT
@@ -35,16 +36,32 @@ from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import AgentTemplate, GateReading, NodeInfo, NodeView, Observed, PodView, RevisionSet
+from windlass.operator.observed import (
+    AgentTemplate,
+    GateReading,
+    NodeInfo,
+    NodeView,
+    Observed,
+    RevisionSet,
+    RoomQuestion,
+    RoomReading,
+)
+from windlass.operator.pods import PodView
+from windlass.operator.queued_work import QueuedWorks
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
+    CreateJob,
     CreateObject,
     DeleteDaemonSet,
+    DeleteJob,
     EvictPods,
     PatchNode,
+    PatchStatefulSet,
     PutNodeCondition,
     PutStatus,
+    ResumeWorkload,
+    StopWorkload,
     TellPods,
     Write,
 )
@@ -54,6 +71,7 @@ INSTALLED_AGENT = next(
     tree["spec"]["template"] for tree in node_manifests(NodeInstallOptions()) if tree["kind"] == "DaemonSet"
 )
 AGENT_SECONDS = 10
+JOB_SECONDS = 60
 LOAD_SECONDS, RESET_SECONDS, REBOOT_SECONDS, VALIDATE_SECONDS = 40, 10, 120, 5
 
 
@@ -141,6 +159,17 @@ class World:
         self.agent = AgentTemplate(INSTALLED_AGENT["metadata"]["labels"], INSTALLED_AGENT["spec"])
         self.reschedules = True
         """Whether evicted pods come back on other nodes."""
+        self.room: Callable[[RoomQuestion], tuple[str, ...]] | None = None
+        """What of the work of a node would not start elsewhere; None: nobody can be asked."""
+        self.rooms: dict[str, RoomReading] = {}
+        self.questions: list[RoomQuestion] = []
+        self.jobs: dict[str, CanaryJob] = {}
+        self.job_ends: Callable[[World, str], tuple[str, int]] = lambda world, node: ("Succeeded", JOB_SECONDS)
+        """How canary work ends on a node, and after how long."""
+        self.sets: Any = None
+        """What rolls StatefulSets out, if there are any."""
+        self.queue: Any = None
+        """What admits work, if anything does (`kueue_play.Kueue`)."""
         self.protected: set[str] = set()
         """Pods that a PodDisruptionBudget keeps."""
         self._events: list[tuple[int, int, Callable[[], None]]] = []
@@ -217,8 +246,17 @@ class World:
             daemon_sets={name: RevisionSet(name, self.driver_stacks[name]) for name in self.daemon_sets},
             agent=self.agent,
             readings=readings,
+            rooms=self.rooms if self.room is not None else None,
+            stateful_sets=self.sets.seen() if self.sets is not None else {},
+            jobs=dict(self.jobs),
+            queued=self.queue.seen() if self.queue is not None else QueuedWorks(),
             refusals=dict.fromkeys(self.protected, "Cannot evict pod as it would violate the pod's disruption budget."),
         )
+
+    def ask_for_room(self, question: RoomQuestion) -> None:
+        assert self.room is not None
+        self.questions.append(question)
+        self.rooms = {**self.rooms, question.node: RoomReading(self.now, self.room(question))}
 
     def _view(self, node: SimNode) -> NodeView:
         known = self._views.get(node.name)
@@ -276,11 +314,24 @@ class World:
                             self._evict(key)
                 else:
                     return False
+            case StopWorkload():
+                return bool(self.queue.stop(write))
+            case ResumeWorkload():
+                return bool(self.queue.resume(write))
             case TellPods(pods, request):
                 leave = read_leave_request({LEAVE_ANNOTATION: request or ""})
                 for key, uid in pods:
                     if key in self.pods and self.pods[key].uid == uid:
                         self.pods[key] = msgspec.structs.replace(self.pods[key], leave=leave)
+            case PatchStatefulSet():
+                return bool(self.sets.patch(write))
+            case CreateJob(name, body):
+                if name in self.jobs:
+                    return False
+                self._start_job(name, body)
+            case DeleteJob(name, _, uid):
+                if name in self.jobs and self.jobs[name].uid == uid:
+                    del self.jobs[name]
             case ApplyDaemonSet(name, body):
                 labels = body["metadata"]["labels"]
                 self.daemon_sets.setdefault(name, labels.get(DRIVER_REVISION_LABEL) or labels[AGENT_REVISION_LABEL])
@@ -298,6 +349,19 @@ class World:
                 )
                 self.objects["GPURepair"][name] = msgspec.structs.replace(known, status=status)
         return True
+
+    def _start_job(self, name: str, body: dict[str, Any]) -> None:
+        metadata = body["metadata"]
+        job = canary_job(convert({"metadata": {**metadata, "uid": f"uid-{name}-{self.now}"}}, JobWire))
+        self.jobs[name] = job
+        state, seconds = self.job_ends(self, job.node)
+
+        def finish() -> None:
+            if self.jobs.get(name) == job:
+                self.jobs[name] = msgspec.structs.replace(job, state=state, seconds=seconds, message="exit code 1")
+
+        if state:
+            self.later(seconds, finish)
 
     def _patch_node(self, write: PatchNode) -> bool:
         node = self.nodes[write.name]
@@ -397,11 +461,17 @@ class World:
     def fail_gpu(
         self, name: str, device: int, fault: str = "Xid 79", action: str = "reset", heals_by: str = "reset"
     ) -> None:
+        self.fail_gpu_under_work(name, device, fault, action, heals_by)
+        for pod in [pod for pod in self.pods.values() if pod.node == name and device in pod.devices]:
+            self._evict(pod.key)
+
+    def fail_gpu_under_work(
+        self, name: str, device: int, fault: str = "Xid 79", action: str = "reset", heals_by: str = "reset"
+    ) -> None:
+        """Its pods don't notice."""
         node = self.nodes[name]
         node.faults[device] = Fault(DeviceFaultReport(device, fault, action), heals_by)
         node.version += 1
-        for pod in [pod for pod in self.pods.values() if pod.node == name and device in pod.devices]:
-            self._evict(pod.key)
 
     def heal(self, name: str, *ways: str, device: int = -1) -> None:
         node = self.nodes[name]
@@ -414,7 +484,7 @@ class World:
 
     # pods
 
-    def add_pod(self, key: str, node: str, devices: set[int], gang: str = "", ask_seconds: int = 0) -> None:
+    def add_pod(self, key: str, node: str, devices: set[int], gang: str = "", **fields: Any) -> None:
         self.pods[key] = PodView(
             key=key,
             uid=f"uid-{key}-{self.now}",
@@ -422,21 +492,21 @@ class World:
             gpus=len(devices),
             devices=frozenset(devices),
             gang=gang,
-            ask_seconds=ask_seconds,
+            **fields,
         )
 
     def _evict(self, key: str) -> None:
         pod = self.pods.pop(key, None)
         if pod is not None and self.reschedules:
-            self.later(5, lambda: self._place(pod))
+            self.later(5, lambda: self.place(pod))
 
-    def _place(self, pod: PodView) -> None:
+    def place(self, pod: PodView) -> None:
         for node in self.nodes.values():
             if node.taints or node.unschedulable or node.allocatable < pod.gpus:
                 continue
             used = {device for other in self.pods.values() if other.node == node.name for device in other.devices}
             free = [d for d in range(node.gpus) if d not in used | node.held | node.faults.keys()]
             if len(free) >= pod.gpus:
-                self.add_pod(pod.key, node.name, set(free[: pod.gpus]), pod.gang)
+                self.add_pod(pod.key, node.name, set(free[: pod.gpus]), pod.gang, owner_uid=pod.owner_uid)
                 return
-        self.later(30, lambda: self._place(pod))
+        self.later(30, lambda: self.place(pod))

@@ -123,14 +123,32 @@ def test_of_one_cycle_what_waits_for_victims_or_completes_a_gang_comes_first() -
     assert [name for _, name, _ in short(run_pass(by_age, None))] == ["urgent", "old", "young"]
 
 
-def test_a_nominated_workload_and_all_before_it_go_first() -> None:
+def test_a_nominated_workload_and_all_before_it_go_before_queued_ones_of_no_higher_priority() -> None:
+    heir = waits("heir", member("h"), priority=2, nominated=True, queued_at=9)
+    others = [waits("ahead", member("a"), priority=3), waits("behind", member("b"), priority=1)]
+    for priority, order in (
+        (1, ["ahead", "heir", "behind", "queued"]),
+        (2, ["ahead", "heir", "queued", "behind"]),
+        (5, ["queued", "ahead", "heir", "behind"]),
+    ):
+        queued = waits("queued", member("q"), queue_name="q", priority=priority)
+        assert [name for _, name, _ in short(run_pass(office(queued, heir, *others), None))] == order, priority
+    stopped = waits("queued", member("q"), queue_name="q", priority=5, hold="its class is missing")
+    found = short(run_pass(office(stopped, heir, *others), None))
+    assert [name for kind, name, _ in found if kind == "Admitted"] == ["ahead", "heir", "behind"]
+
+
+@pytest.mark.parametrize(("low", "admitted"), [(1, ["high", "heir"]), (2, ["high", "heir"]), (3, ["high", "low"])])
+def test_what_was_freed_for_a_nominated_workload_is_not_taken_by_queued_ones_of_its_priority(
+    low: int, admitted: list[str]
+) -> None:
+    """Though queued work of higher priority goes first, and is decided together with all that is queued."""
     context = office(
-        waits("queued", member("q"), queue_name="q", priority=5),
-        waits("heir", member("h"), priority=2, nominated=True),
-        waits("ahead", member("a"), priority=3),
-        waits("behind", member("b"), priority=1),
+        waits("high", member("a", 4), queue_name="q", priority=5),
+        waits("low", member("b", 4), queue_name="q", priority=low),
+        waits("heir", member("h", 4), priority=2, nominated=True, queued_at=9),
     )
-    assert [name for _, name, _ in short(run_pass(context, None))] == ["ahead", "heir", "queued", "behind"]
+    assert sorted(name for kind, name, _ in short(run_pass(context, None)) if kind == "Admitted") == sorted(admitted)
 
 
 def test_without_queued_workloads_all_go_in_order() -> None:

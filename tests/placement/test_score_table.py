@@ -37,9 +37,10 @@ def shapes_by_cpu(count: int, first: int = 1) -> list[Shape]:
     return [make_shape(pod(f"p{i}", cpu=f"{i}m")) for i in range(first, first + count)]
 
 
-def small_table(monkeypatch: pytest.MonkeyPatch, max_cells: int, nodes: int = 1) -> tuple[ScoreTable, Snapshot]:
-    monkeypatch.setattr(score_table, "MAX_CELLS", max_cells)
-    snapshot = snapshot_of(*[node(f"n{i}") for i in range(nodes)])
+def small_table(monkeypatch: pytest.MonkeyPatch, rows: int) -> tuple[ScoreTable, Snapshot]:
+    """A table with cells for so many rows."""
+    monkeypatch.setattr(score_table, "MAX_BYTES", rows * (score_table.BYTES_A_NODE + score_table.BYTES_A_ROW))
+    snapshot = snapshot_of(node("n0"))
     return table_of(snapshot), snapshot
 
 
@@ -139,21 +140,59 @@ def test_the_table_grows_by_doubling_and_keeps_its_rows(monkeypatch: pytest.Monk
     assert table.cells.cursor[31] == -1
     for shape in shapes_by_cpu(23, 18):
         table.row(shape, snapshot)
-    assert len(table.shapes) == 40, "no more than the table may keep"
-    # In use by this decision: not one of them may go.
+    assert len(table.cells.why) == len(table.cell_shapes) == 40, "no more than the table may keep"
+    # In use by this decision: all of them keep their number.
     assert table.row(shapes_by_cpu(1, 41)[0], snapshot) == 40
-    assert len(table.shapes) == 80
+    assert len(table.cells.why) == 40
+    assert [cpu_of(table, row) for row in range(41)] == list(range(1, 42))
 
 
-@pytest.mark.parametrize(("cells", "nodes", "rows"), [(64, 2, 32), (9, 1, 16), (10_000, 2, 512), (34, 2, 17)])
-def test_so_many_rows_are_kept_as_fit_into_the_cells(
-    monkeypatch: pytest.MonkeyPatch, cells: int, nodes: int, rows: int
-) -> None:
-    table, snapshot = small_table(monkeypatch, cells, nodes)
-    for shape in shapes_by_cpu(rows):
+@pytest.mark.parametrize(("nodes", "rows"), [(1, 4), (40, 30), (1000, 20)])
+def test_as_many_rows_have_cells_as_fit_into_the_bytes(monkeypatch: pytest.MonkeyPatch, nodes: int, rows: int) -> None:
+    monkeypatch.setattr(score_table, "MAX_BYTES", rows * 40 * nodes + rows * 520)
+    snapshot = snapshot_of(*[node(f"n{i}") for i in range(nodes)])
+    table = table_of(snapshot)
+    assert table.capacity == max(16, rows)
+    for shape in shapes_by_cpu(table.capacity + 3):
         table.row(shape, snapshot)
+    cells = sum(array.nbytes for array in table.cells)
+    # Blocks are not counted exactly: a quarter of a byte for each node.
+    assert cells <= max(score_table.MAX_BYTES, 16 * (40 * nodes + 520)) * 1.02
     table.start_decision()
-    assert table.row(shapes_by_cpu(1, rows + 1)[0], snapshot) == 0, "the row that was used first is reused"
+    assert table.row(shapes_by_cpu(1, 999)[0], snapshot) == 0, "the row that was used first is reused"
+
+
+def test_a_row_without_cells_takes_those_of_the_row_that_was_not_used_for_longest(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    table, snapshot = small_table(monkeypatch, 16)
+    shapes = shapes_by_cpu(18)
+    rows = [table.row(shape, snapshot) for shape in shapes]
+    assert rows == list(range(18))
+    assert [table.has_cells(row) for row in rows] == [True] * 16 + [False] * 2
+    table.cells.why[0], table.cells.stamp[0], table.cells.cursor[0] = 5, 5, 5
+    assert table.row(shapes[1], snapshot) == 1, "used: not the next to go"
+    assert (table.slot(16), table.slot(17)) == (0, 2)
+    assert [row for row in rows if not table.has_cells(row)] == [0, 2]
+    assert table.cell_shapes[[0, 1, 2], MILLI_CPU].tolist() == [17, 2, 18]
+    assert (int(table.cells.why[0, 0]), int(table.cells.stamp[0, 0]), int(table.cells.cursor[0])) == (0, 0, -1)
+    assert table.slots(np.array([1, 3, 0, 1])).tolist() == [1, 3, 4, 1], "not those of the same call"
+    assert [cpu_of(table, row) for row in rows] == list(range(1, 19)), "numbers and shapes stay"
+
+
+def test_the_next_decision_knows_the_rows_with_cells_by_the_number_of_these(monkeypatch: pytest.MonkeyPatch) -> None:
+    table, snapshot = small_table(monkeypatch, 16)
+    shapes = shapes_by_cpu(17)
+    for shape in shapes:
+        table.row(shape, snapshot)
+    table.cells.score[3] = 77
+    assert table.slot(16) == 0
+    table.start_decision()
+    assert [table.row(shapes[number], snapshot) for number in (16, 3, 1)] == [0, 3, 1]
+    assert [cpu_of(table, row) for row in range(16)] == [17, *range(2, 17)]
+    assert table.cells.score[3, 0] == 77
+    assert table.slots(np.array([3, 0])).tolist() == [3, 0]
+    assert table.row(shapes[0], snapshot) == 2, "forgotten: as any new one"
 
 
 def test_the_row_that_was_not_used_for_longest_is_given_to_a_new_shape(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -232,7 +271,7 @@ def test_an_empty_cluster_has_a_table_too() -> None:
 
 
 def test_cells_of_a_reused_row_are_computed_for_the_new_shape(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(score_table, "MAX_CELLS", 16)
+    monkeypatch.setattr(score_table, "MAX_BYTES", 0)
     snapshot = snapshot_of(gpu_node("n", 1, model=H100, cpu=1))
     overlay = overlay_on(snapshot)
     large = [make_shape(pod(f"p{i}", cpu=f"{i}")) for i in range(2, 18)]
@@ -245,3 +284,27 @@ def test_cells_of_a_reused_row_are_computed_for_the_new_shape(monkeypatch: pytes
     assert row == 0
     assert overlay.table.cells.why[row].tolist() == [0]
     assert not overlay.table.cells.counts[row].any()
+
+
+def test_cells_that_were_dropped_after_a_refresh_are_refreshed_before_they_are_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(score_table, "MAX_BYTES", 0)
+    snapshot = snapshot_of(gpu_node("small", 1, cpu=1), gpu_node("large", 1, cpu=64))
+    overlay = overlay_on(snapshot)
+    asked = pod("asked", 1, cpu="2")
+    with np.errstate(over="ignore"):
+        row = overlay.table.row(make_shape(asked), snapshot)
+        why = overlay.reasons(asked, row)
+        for shape in shapes_by_cpu(16):
+            overlay.refresh(overlay.table.row(shape, snapshot))
+        assert not overlay.table.has_cells(row)
+        assert overlay.select_node(asked, row, why, 0) == snapshot.nodes.index["large"]
+        for other in range(1, 17):
+            overlay.refresh(other)
+        assert not overlay.table.has_cells(row)
+        assert overlay.table.cells.device[overlay.slot(row)].tolist() == [-1, -1]
+        assert overlay.table.cells.score[overlay.slot(row), snapshot.nodes.index["large"]] > INFEASIBLE
+        for other in range(1, 17):
+            overlay.refresh(other)
+        assert overlay.explain_no_node(row, make_shape(asked), why | np.uint64(1)).verdict().counts

@@ -123,5 +123,9 @@ def test_who_keeps_its_admission() -> None:
     ]
     for outcome, found in keeps:
         assert withdraw(Placer(9, {"d/gang": 1, found.key: 1}), [outcome], [found]) is None
+    nominated = piece("d/gang", 10, nominated=True)
+    for (outcome, found), gives_way in zip(keeps, (True, True, False, False, False), strict=True):
+        result = withdraw(Placer(0, {"d/gang": 1, found.key: 1}), [outcome], [found], nominated)
+        assert (result is not None) == gives_way, "to one of its own priority, if others were evicted for that"
     lower = piece("d/f", 9, pod_priority=9)
     assert withdraw(Placer(9, {"d/gang": 1, "d/f": 1}), [admitted("d/f")], [lower])

@@ -114,9 +114,12 @@ def test_a_pod_comes_before_all_gangs_if_it_is_more_urgent_or_older():
     assert before([], pod("urgent", priority=1), pod("plain")) == {"urgent"}
 
 
-def test_of_several_nominated_pods_the_least_urgent_counts():
+def test_nominated_pods_come_before_all_only_if_nothing_is_of_higher_priority():
     pods = [nominated("a", priority=3), nominated("b", priority=1), pod("c", priority=2), pod("d", priority=1)]
-    assert before([(-9, 1), (-1, 1)], *pods) == {"a", "b", "c"}
+    assert before([(-9, 1), (-1, 1)], *pods) == set()
+    assert before([(-3, 1), (-1, 1)], *pods) == {"a"}
+    assert before([(-1, 1)], *pods) == {"a", "b", "c"}
+    assert before([], *pods) == {"a", "b", "c", "d"}
 
 
 def single(name, priority, created, **more):
@@ -138,6 +141,13 @@ def test_pods_between_the_first_and_the_last_gang_wait_for_their_turn():
     assert single_pods_between(keys[:1], pods) == []
     assert single_pods_between([], pods) == []
     assert [one.name for one in single_pods_between(keys[:2], pods)] == ["first", "a", "b"]
+
+
+def test_nominated_pods_of_the_last_priority_are_decided_between_too():
+    keys = [(-5, 10), (-1, 10)]
+    pods = [single("plain", 1, 11), single("other", 1, 11, nominated=True), single("less", 0, 1, nominated=True)]
+    assert [one.name for one in single_pods_between(keys, pods)] == ["other"]
+    assert single_pods_between([(-1, 9), (-1, 10)], pods) == [], "they come before all of these"
 
 
 def test_only_so_many_pods_are_decided_between_gangs(monkeypatch: pytest.MonkeyPatch):

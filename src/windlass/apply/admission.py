@@ -12,7 +12,7 @@ import asyncio
 import functools
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence, Set
+from collections.abc import Callable, Sequence, Set
 from typing import Any
 
 import msgspec
@@ -23,11 +23,13 @@ from windlass.apply.audit import Auditor, AuditRecord, admission_record
 from windlass.apply.cluster_cache import ClusterCache
 from windlass.apply.evictor import AsyncAction
 from windlass.apply.messages import code_of_message, condition_message
+from windlass.apply.owner_reader import OwnerReader
 from windlass.apply.owner_starts import OwnerStarter
 from windlass.apply.owner_templates import pod_changes
 from windlass.apply.owner_workloads import OwnerWorkloadReconciler
 from windlass.apply.owners import SUSPEND_FIELDS, annotate
 from windlass.apply.readiness import ReadinessReporter
+from windlass.apply.topology_assignment import TopologyAssigner
 from windlass.apply.workload_sizes import WorkloadSizeWriter
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.snapshot import Snapshot
@@ -42,7 +44,6 @@ from windlass.model.codec import decode_object
 from windlass.model.decision import Admit, AdmittedPodSet, Bind, Evict, Hold, Resize
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.kueue.workload_wire import Condition, WorkloadStatus
-from windlass.model.names.kubernetes import HOSTNAME_LABEL
 from windlass.model.names.kueue import QUEUE_NAME_LABEL
 from windlass.model.names.windlass import STOPPED_AT_DURATION_ANNOTATION
 from windlass.model.pod import Pod
@@ -61,8 +62,10 @@ class AdmissionWriter:
     def __init__(self, cache: ClusterCache, writer: WorkloadWriter, auditor: Auditor | None = None) -> None:
         self._cache, self._writer, self._auditor = cache, writer, auditor or Auditor()
         self._starter = OwnerStarter(cache, writer)
-        self._owners = OwnerWorkloadReconciler(cache, writer, self._starter)
-        self._sizes = WorkloadSizeWriter(writer)
+        reader = OwnerReader(cache, writer)
+        self._owners = OwnerWorkloadReconciler(cache, writer, self._starter, reader)
+        self._sizes = WorkloadSizeWriter(writer, reader)
+        self._topologies = TopologyAssigner(cache)
         self._left_out: set[str] = set()
         """Workloads with pods that were not bound since their admission was not on record yet."""
         self._readiness = ReadinessReporter(cache, writer)
@@ -77,11 +80,10 @@ class AdmissionWriter:
         admits = [admit for admit in admits if admit.kind == "Workload"]
         admits += self._unrecorded_admissions(snapshot)
         workloads = {workload.key: workload for workload in snapshot.workloads} if admits else {}
-        hostnames = self._hostnames() if admits else {}
         for admit in admits:
             with self._writer.guard.step(f"the admission of {admit.workload}"):
                 if self._writer.manages_workload(admit.workload):
-                    self._begin_admission(admit, workloads[admit.workload], hostnames)
+                    self._begin_admission(admit, workloads[admit.workload])
 
     def resize(self, resizes: Sequence[Resize]) -> None:
         """Writes changed sizes to their Workloads."""
@@ -246,13 +248,9 @@ class AdmissionWriter:
         same_cause = any(code_of_message(message) == hold.verdict.code for message in told)
         self._writer.start_message(hold.workload, write, same_cause=same_cause)
 
-    def _hostnames(self) -> dict[str, str]:
-        nodes: Iterable[Any] = (self._cache.get("Node", name) for name in self._cache.nodes)
-        return {node.name: node.labels.get(HOSTNAME_LABEL, node.name) for node in nodes if node is not None}
-
     # Admission and eviction of a Workload
 
-    def _begin_admission(self, admit: Admit, workload: Workload, hostnames: dict[str, str]) -> None:
+    def _begin_admission(self, admit: Admit, workload: Workload) -> None:
         known = self._writer.workload(admit.workload)
         is_growth = known is not None and _may_grow(known, workload)
         if known is None or not (is_growth or _may_be_admitted(known)) or not self._writer.may_start(admit.workload):
@@ -263,10 +261,11 @@ class AdmissionWriter:
                 return  # its pod sets are made larger first
         elif self._owners.awaits_update(known):
             return  # else it would be admitted with the size that its owner had before
-        version, now = self._writer.workload_resource().version, int(time.time())
+        now = int(time.time())
+        topologies = self._topologies.assignments(admit.pod_sets, self._writer.workload_resource().version)
 
         def status_of(obj: WorkloadObject) -> dict[str, Any]:
-            return kueue.admission_status(obj, admit, workload, hostnames, version, now)
+            return kueue.admission_status(obj, admit, workload, topologies, now)
 
         status = msgspec.convert(status_of(known), WorkloadStatus)
         assumed = with_status(known, status.admission, status.conditions)

@@ -316,11 +316,11 @@ class PlanExecutor:
     def _report_hold(self, hold: Hold, by_workload: Mapping[str, Sequence[str]]) -> None:
         self.admissions.report_pending(hold)
         verdict = hold.verdict
-        if verdict.code == SCHEDULING_GATED:
-            return
         reason, message = condition_reason(verdict), condition_message(verdict)
         for key in by_workload.get(hold.workload, (hold.workload,)):
-            self._enqueue_condition(key, reason, message)
+            pod = self._cache.pods.get(key)
+            if verdict.code != SCHEDULING_GATED or (pod is not None and not pod.spec.scheduling_gates):
+                self._enqueue_condition(key, reason, message)
 
     def _count_held(self, codes: Mapping[str, int]) -> None:
         """Sets codes that hold nothing any more to 0 instead of leaving their last value."""

@@ -17,7 +17,7 @@ from windlass.model.decision import Admit
 from windlass.model.kueue import WorkloadObject
 from windlass.model.kueue.workload_wire import Condition
 from windlass.model.kueue.workloads import PODS_READY, WAIT_FOR_RECOVERY, WAIT_FOR_START
-from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL, HOSTNAME_LABEL
+from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
 from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, quota_requests
 from windlass.model.times import format_timestamp, parse_timestamp
@@ -141,11 +141,10 @@ def admission_status(
     wire: WorkloadObject,
     admit: Admit,
     workload: Workload,
-    hostnames: Mapping[str, str],
-    version: str,
+    topologies: Mapping[str, Unstructured],
     now: int,
 ) -> Unstructured:
-    """The status of an admitted Workload."""
+    """The status of an admitted Workload; `topologies`: pod set → its topology assignment."""
     templates = {pod_set.name: pod_set.template for pod_set in workload.pod_sets}
     assignments = []
     for pod_set in admit.pod_sets:
@@ -154,8 +153,8 @@ def admission_status(
         assignment["resourceUsage"] = {
             resource: format_quota(resource, requests.get(resource, 0) * count) for resource in pod_set.flavors
         }
-        if pod_set.nodes:
-            assignment["topologyAssignment"] = _topology_assignment(pod_set.nodes, hostnames, version)
+        if pod_set.name in topologies:
+            assignment["topologyAssignment"] = topologies[pod_set.name]
         assignments.append(assignment)
     reserved = f"Quota reserved in ClusterQueue {admit.queue}"
     admitted = f"The workload is admitted in ClusterQueue {admit.queue}"
@@ -206,6 +205,9 @@ def eviction_status(
         status["requeueState"] = _requeue_state(wire, settings or Settings(), now)
     elif reason in DEACTIVATING_REASONS:
         status["requeueState"] = None
+    if wire.status.preemption_gates:
+        closed = {"position": "Closed", "lastTransitionTime": format_timestamp(now)}
+        status["preemptionGates"] = [{"name": gate.name, **closed} for gate in wire.status.preemption_gates]
     if wire.status.reclaimable_pods:
         # The Workload follows its owner again while it waits, and so asks only for the pods that are left.
         status["reclaimablePods"] = []
@@ -295,19 +297,6 @@ def has_condition(wire: WorkloadObject, kind: str, status: str, reason: str, mes
         (condition.type, condition.status, condition.reason, condition.message) == wanted
         for condition in wire.status.conditions
     )
-
-
-def _topology_assignment(nodes: Mapping[str, int], hostnames: Mapping[str, str], version: str) -> Unstructured:
-    names = [hostnames.get(node, node) for node in nodes]
-    if version == "v1beta1":
-        domains = [{"values": [name], "count": count} for name, count in zip(names, nodes.values(), strict=True)]
-        return {"levels": [HOSTNAME_LABEL], "domains": domains}
-    slice_ = {
-        "domainCount": len(names),
-        "valuesPerLevel": [{"individual": {"roots": names}}],
-        "podCounts": {"individual": list(nodes.values())},
-    }
-    return {"levels": [HOSTNAME_LABEL], "slices": [slice_]}
 
 
 def _condition(kind: str, status: str, reason: str, message: str, now: int) -> Condition:

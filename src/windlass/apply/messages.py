@@ -34,6 +34,7 @@ _REASONS = {
     "WAITING_FOR_PREEMPTION": WAITING_FOR_VICTIMS,
     "ADMISSION_DEFERRED": WAITING_FOR_QUOTA,
     "QUEUE_LIMIT_REACHED": WAITING_FOR_QUOTA,
+    "SCHEDULING_GATED": WAITING_FOR_QUOTA,
     "KUEUE_QUEUE_MISSING": MISCONFIGURED,
     "KUEUE_QUOTA_MISCONFIGURED": MISCONFIGURED,
     "KUEUE_FLAVOR_MISMATCH": MISCONFIGURED,
@@ -48,7 +49,7 @@ _REASONS = {
 """Code → reason; for all other codes more nodes could help."""
 STORAGE_INSUFFICIENT = "STORAGE_INSUFFICIENT"
 SCHEDULING_GATED = "SCHEDULING_GATED"
-"""Gets no condition from us: the API server writes the condition of gated pods itself."""
+"""The API server writes the condition of gated pods itself; others are held by a gate on their owner's admission."""
 MAX_MESSAGE_LENGTH = 4096
 WAITING_FOR_PREEMPTION = "WAITING_FOR_PREEMPTION"
 NODES_AVAILABLE, NO_NODES = "nodes are available", "no nodes available"

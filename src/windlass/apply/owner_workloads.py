@@ -10,26 +10,25 @@ import contextlib
 import functools
 import logging
 import time
-
-import msgspec
+from collections.abc import Mapping
 
 from windlass.apply import kueue
 from windlass.apply.cluster_cache import ClusterCache
+from windlass.apply.owner_reader import OwnerReader
 from windlass.apply.owner_starts import OwnerStarter
-from windlass.apply.owners import pod_templates_of, terminal_state
+from windlass.apply.owners import terminal_state
 from windlass.apply.workload_writer import MAX_ENTRIES, RETRY_SECONDS, WorkloadWriter
 from windlass.kube.errors import Conflict
 from windlass.kube.resources import KUEUE_API_GROUP
 from windlass.kube.write_requests import create_object, patch_object
-from windlass.model.codec import object_id
 from windlass.model.errors import ClusterUnreachable
 from windlass.model.kueue import WorkloadObject, is_finished
 from windlass.model.names.kueue import QUEUE_NAME_LABEL, STOPPING_ANNOTATION, WORKLOAD_PRIORITY_CLASS_LABEL
-from windlass.model.owners import Owner, OwnerObject, owner_from_object
+from windlass.model.owners import Owner, OwnerObject
+from windlass.model.unstructured import Unstructured
 
 log = logging.getLogger(__name__)
 
-JOBSET = "jobset.x-k8s.io"
 MAYBE = -RETRY_SECONDS
 """In place of the time of a creation that was sent and not answered."""
 FIELDS_OF_OWNER = frozenset(
@@ -41,13 +40,13 @@ MAX_CREATIONS = 16
 
 
 class OwnerWorkloadReconciler:
-    def __init__(self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter) -> None:
-        self._cache, self._writer, self._starter = cache, writer, starter
+    def __init__(self, cache: ClusterCache, writer: WorkloadWriter, starter: OwnerStarter, reader: OwnerReader) -> None:
+        self._cache, self._writer, self._starter, self._reader = cache, writer, starter, reader
         self._creation_slots = asyncio.Semaphore(MAX_CREATIONS)
         self._unsettled: dict[tuple[str, str], None] = {}
         """Owners (kind and key) to look at with the next plan: they or their Workloads changed, or a write is open."""
-        self._reconciled: dict[str, tuple[str, str]] = {}
-        """Workload → resourceVersions of its owner and of itself that were compared and agree."""
+        self._reconciled: dict[str, tuple[str, ...]] = {}
+        """Workload → resourceVersions of itself and of its owner that were compared and agree."""
         self._contradicted_since: dict[str, float] = {}
         """Workload → since when its owner's `suspend` contradicts its admission (monotonic seconds)."""
         self._created_at: dict[str, float] = {}
@@ -101,10 +100,10 @@ class OwnerWorkloadReconciler:
         The last two repair what a leader has left that was killed between its two writes. Kueue, too, unsuspends an
         admitted Job that a user suspends: users stop a Job with `spec.active` of its Workload.
         """
-        versions = (obj.metadata.resource_version, known.metadata.resource_version)
+        versions = (known.metadata.resource_version, *self._reader.versions(obj))
         if self._reconciled.get(key) == versions:
             return True
-        owner = owner_from_object(obj)
+        owner = self._reader.observed(obj)
         if _contradicts(known, owner):
             if time.monotonic() > self._contradicted_since.setdefault(key, time.monotonic()) + RETRY_SECONDS:
                 self._writer.start_once(
@@ -126,26 +125,25 @@ class OwnerWorkloadReconciler:
         for reference in known.metadata.owner_references:
             obj = self._cache.owners.get((reference.kind, f"{known.metadata.namespace}/{reference.name}"))
             if reference.controller and obj is not None and obj.metadata.uid == reference.uid:
-                owner = owner_from_object(obj)
+                owner = self._reader.observed(obj)
                 return _contradicts(known, owner) or _is_outdated(known, owner)
         return False
 
     async def _update_spec(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
         """Writes pod sets, queue and priority of the owner to its Workload."""
-        group, kind, owner_key = object_id(obj)
+        owner = self._reader.observed(obj)
         try:
-            raw = await self._writer.get_raw(kind, group, owner_key, obj.metadata.uid)
-            if raw is None:
+            read = await self._reader.read(obj)
+            if read is None:
                 return
-            owner, resource = owner_from_object(obj), self._writer.workload_resource()
-            body = kueue.build_workload(raw, owner, pod_templates_of(raw), self._queue_of(obj, owner))
+            body, resource = self._build(obj, owner, *read), self._writer.workload_resource()
             followed = {field: value for field, value in body["spec"].items() if field in FIELDS_OF_OWNER}
             spec = {"priority": None, **followed}
             version = known.metadata.resource_version
             await self._writer.send(patch_object(resource, key, {"spec": spec}, version))
         except ClusterUnreachable:
             self._reconciled.pop(key, None)
-            self._unsettled[kind, owner_key] = None  # the next decision tries again
+            self._unsettled[obj.KIND, obj.key] = None  # the next decision tries again
             raise
 
     async def _repair_suspend(self, key: str, known: WorkloadObject, obj: OwnerObject) -> None:
@@ -166,22 +164,10 @@ class OwnerWorkloadReconciler:
             await self._create_now(key, obj)
 
     async def _create_now(self, key: str, obj: OwnerObject) -> None:
-        group, kind, owner_key = object_id(obj)
-        raw = await self._writer.get_raw(kind, group, owner_key, obj.metadata.uid)
-        if raw is None:
-            return
-        owner, templates_from = owner_from_object(obj), raw
-        if not owner.pod_sets:
-            # The pod templates of a TrainJob are in the JobSet of the same name that its controller creates.
-            job_set: OwnerObject | None = self._cache.get("JobSet", obj.key, JOBSET)
-            if job_set is None:
-                return  # the next decision after its arrival tries again
-            templates_from = await self._writer.get_raw("JobSet", JOBSET, obj.key, job_set.metadata.uid)
-            job_set_owner = owner_from_object(job_set)
-            if templates_from is None or not self._cache.responsibility.covers_owner(job_set_owner):
-                return
-            owner = msgspec.structs.replace(owner, pod_sets=job_set_owner.pod_sets)
-        body = kueue.build_workload(raw, owner, pod_templates_of(templates_from), self._queue_of(obj, owner))
+        owner, read = self._reader.observed(obj), await self._reader.read(obj)
+        if read is None or not owner.pod_sets or not self._cache.responsibility.covers_owner(owner):
+            return  # the next decision tries again: its JobSet may not exist yet
+        body = self._build(obj, owner, *read)
         resource = self._writer.workload_resource()
         # An earlier answer may have been lost, and the watch may be behind: then it is there.
         if key not in self._created_at or not await self._writer.exists("Workload", KUEUE_API_GROUP, key):
@@ -189,6 +175,11 @@ class OwnerWorkloadReconciler:
             with contextlib.suppress(Conflict):
                 await self._writer.send(create_object(resource, obj.metadata.namespace, body))
         self._created_at[key] = time.monotonic()
+
+    def _build(
+        self, obj: OwnerObject, owner: Owner, raw: Unstructured, templates: Mapping[str, Unstructured]
+    ) -> Unstructured:
+        return kueue.build_workload(raw, owner, templates, self._queue_of(obj, owner))
 
     def _queue_of(self, obj: OwnerObject, owner: Owner) -> kueue.WorkloadQueue:
         labels, version = obj.metadata.labels, self._writer.workload_resource().version

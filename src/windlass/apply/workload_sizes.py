@@ -13,6 +13,7 @@ import logging
 from collections.abc import Mapping, Sequence
 
 from windlass.apply import kueue
+from windlass.apply.owner_reader import OwnerReader
 from windlass.apply.workload_writer import WorkloadWriter
 from windlass.cluster.workloads.owner_sizes import pod_set_sizes
 from windlass.kube.resources import KUEUE_API_GROUP
@@ -20,7 +21,7 @@ from windlass.kube.write_requests import patch_object
 from windlass.model.codec import decode_object
 from windlass.model.decision import PodSetResize, Resize
 from windlass.model.kueue import WorkloadObject, is_finished
-from windlass.model.owners import Owner, OwnerObject, owner_from_object
+from windlass.model.owners import Owner
 from windlass.model.quota import format_quota, parse_quota
 from windlass.model.unstructured import Unstructured
 from windlass.model.workload import PodSetSize
@@ -29,8 +30,8 @@ log = logging.getLogger(__name__)
 
 
 class WorkloadSizeWriter:
-    def __init__(self, writer: WorkloadWriter) -> None:
-        self._writer = writer
+    def __init__(self, writer: WorkloadWriter, reader: OwnerReader) -> None:
+        self._writer, self._reader = writer, reader
 
     def execute(self, resizes: Sequence[Resize]) -> None:
         for resize in resizes:
@@ -50,7 +51,7 @@ class WorkloadSizeWriter:
         known = decode_object(raw) if raw is not None else None
         if not isinstance(known, WorkloadObject) or not _holds_quota(known):
             return
-        owner = await self.get_owner(known)
+        owner = await self._reader.owner_of(known)
         if owner is None or owner.suspended or owner.finished or not _is_current(resize, known, owner):
             return
         before = pod_set_sizes(known)
@@ -68,20 +69,10 @@ class WorkloadSizeWriter:
 
     async def has_outgrown(self, known: WorkloadObject) -> bool:
         """Whether the owner runs more pods than were admitted, as the server has it."""
-        owner, held = await self.get_owner(known), pod_set_sizes(known)
+        owner, held = await self._reader.owner_of(known), pod_set_sizes(known)
         if owner is None or owner.suspended or owner.finished:
             return False
         return any(pod_set.count > held[pod_set.name].held for pod_set in owner.pod_sets if pod_set.name in held)
-
-    async def get_owner(self, known: WorkloadObject) -> Owner | None:
-        """The owner as the server has it; None if there is none."""
-        for reference in known.metadata.owner_references:
-            if reference.controller:
-                group, key = reference.api_version.rpartition("/")[0], f"{known.metadata.namespace}/{reference.name}"
-                raw = await self._writer.get_raw(reference.kind, group, key, reference.uid)
-                found = decode_object(raw) if raw is not None else None
-                return owner_from_object(found) if isinstance(found, OwnerObject) else None
-        return None
 
 
 def _is_current(resize: Resize, known: WorkloadObject, owner: Owner) -> bool:

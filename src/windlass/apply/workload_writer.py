@@ -88,11 +88,11 @@ class WorkloadWriter:
             raise ServerUnavailable("the API server serves no kueue.x-k8s.io Workload any more")
         return found
 
-    async def get_raw(self, kind: str, group: str, key: str, uid: str) -> Any:
-        """The object with all of its fields; None if it was deleted."""
+    async def get_raw(self, kind: str, group: str, key: str, uid: str = "") -> Any:
+        """The object with all of its fields; None if it was deleted. Without `uid`, the one that has the name now."""
         resource = self.resource_for(kind, group)
         items = await self._list_by_name(resource, key) if resource is not None else ()
-        raw = next((item for item in items if (item.get("metadata") or {}).get("uid") == uid), None)
+        raw = next((item for item in items if (item.get("metadata") or {}).get("uid") == uid or not uid), None)
         return None if raw is None or resource is None else {"apiVersion": resource.api_version, "kind": kind, **raw}
 
     async def exists(self, kind: str, group: str, key: str) -> bool:

@@ -13,10 +13,27 @@ import msgspec
 from msgspec import inspect
 
 from windlass.cli.install_crds import AGE, Column, make_crd
-from windlass.cli.openapi_schema import Schema, array, boolean, enum, label_selector, map_of, object_schema, string
+from windlass.cli.openapi_schema import (
+    Schema,
+    array,
+    boolean,
+    enum,
+    label_selector,
+    map_of,
+    object_schema,
+    preserve_unknown_fields,
+    string,
+)
 from windlass.model.meta import LabelSelector
 from windlass.operator.kinds.codec import STRUCTS
-from windlass.operator.kinds.fleet_change import CHANGE_PHASES, CHANGE_VERBS, COMPONENTS, DAYS, GATE_VERDICTS
+from windlass.operator.kinds.fleet_change import (
+    CHANGE_PHASES,
+    CHANGE_VERBS,
+    COMPONENTS,
+    DAYS,
+    GATE_VERDICTS,
+    ROOM_RULES,
+)
 from windlass.operator.kinds.gpu_node import CHANGE_RESULTS, DEVICE_STATES, NODE_PHASES, STEP_NAMES, STEP_STATES
 from windlass.operator.kinds.gpu_repair import REPAIR_PHASES, REPAIR_VERBS
 from windlass.operator.kinds.gpu_stack import DRIVER_SOURCES, REPAIR_POLICIES, TAKEABLE
@@ -42,6 +59,7 @@ CHOICES: dict[str, tuple[str, ...]] = {
     "GPUNode.status.change.result": CHANGE_RESULTS,
     "FleetChange.spec.command.verb": CHANGE_VERBS,
     "FleetChange.spec.gates[].family": ("telemetry", "slo"),
+    "FleetChange.spec.drain.room": ROOM_RULES,
     "FleetChange.spec.onFailure": ("Rollback", "Hold"),
     "FleetChange.spec.windows[].days[]": DAYS,
     "FleetChange.status.phase": CHANGE_PHASES,
@@ -169,6 +187,8 @@ def _schema_of(info: inspect.Type, path: str) -> Schema:
         return _struct_schema(info, path)
     if isinstance(info, inspect.VarTupleType):
         return array(schema_of(info.item_type, f"{path}[]"), MAX_ITEMS)
+    if isinstance(info, inspect.DictType) and isinstance(info.value_type, inspect.AnyType):
+        return preserve_unknown_fields()
     if isinstance(info, inspect.DictType):
         return map_of(string(max_length=MAX_TEXT), MAX_ITEMS)
     if isinstance(info, inspect.BoolType):

@@ -25,6 +25,7 @@ Examples:
 @click.option("--shadow", is_flag=True, help="Decide, write nothing, and log what would be written.")
 @click.option("--prometheus", default="", metavar="URL", help="Where the queries of gates are asked.")
 @default_option("--driver-namespace", default="windlass-node", help="Where driver containers run.")
+@default_option("--canary-namespace", default="windlass-canary", help="Where canary work runs.")
 @replica_options("windlass-operator", "/healthz and /readyz", api_qps=200.0)
 def operator(**given: Any) -> None:
     """Bring GPU nodes up in order, change fleets by canary with a way back, take broken GPUs out and heal them.
@@ -39,6 +40,7 @@ def operator(**given: Any) -> None:
     options = OperatorOptions(
         shadow=given["shadow"],
         driver_namespace=given["driver_namespace"],
+        canary_namespace=given["canary_namespace"],
         prometheus=given["prometheus"],
         **replica_values(given),
     )

@@ -26,6 +26,7 @@ from windlass.model.names.windlass import (
     NODE_REQUEST_ANNOTATION,
     NOT_READY_GPU_TAINT,
     REPAIR_TAINT,
+    REPAIR_UNTIL_ANNOTATION,
     TAKEN_OVER_ANNOTATION,
 )
 
@@ -150,7 +151,7 @@ class Release:
 
         record = taken_over(node.annotations)
         key = self.stack.spec.not_ready_taint if self.stack is not None else NOT_READY_GPU_TAINT
-        ours = (TAKEN_OVER_ANNOTATION, HELD_DEVICES_ANNOTATION, NODE_REQUEST_ANNOTATION)
+        ours = (TAKEN_OVER_ANNOTATION, HELD_DEVICES_ANNOTATION, REPAIR_UNTIL_ANNOTATION, NODE_REQUEST_ANNOTATION)
         write = NodePatch(
             labels=original_labels(record, node.labels) if record is not None else {},
             annotations=dict.fromkeys(ours),

@@ -183,7 +183,7 @@ def _print_survey(evidence: Evidence, namespace: str, now: int, given: Configura
         print_document(survey_document(found), output)
     else:
         click.echo(printable(survey_text(found, now, wide=output == "wide")))
-    return 1 if any(entry.state != WAITING for entry in found.entries) else 0
+    return 1 if not found.has_pods or any(entry.state != WAITING for entry in found.entries) else 0
 
 
 def _print_diagnosis(diagnosis: Diagnosis, output: str) -> None:

@@ -63,7 +63,7 @@ def _summary(found: Survey) -> str:
         said.append(f"{waiting} object{'s only need' if waiting != 1 else ' only needs'} time")
     where = f"namespace {found.namespace}" if found.namespace else "the cluster"
     if not said:
-        said = ["nothing that is known needs you" if found.not_asked else "nothing needs you"]
+        said = ["nothing that is known needs you" if found.not_asked or not found.has_pods else "nothing needs you"]
     return click.style(f"In {where}: {', '.join(said)}.", bold=True)
 
 
@@ -118,6 +118,8 @@ def _left_out(entries: Sequence[SurveyEntry]) -> list[str]:
 
 
 def _not_asked(found: Survey) -> list[str]:
+    if not found.has_pods:
+        return ["There are no pods in the evidence: whether one waits or fails is not known."]
     if not found.not_asked:
         return []
     return [

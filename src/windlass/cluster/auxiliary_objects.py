@@ -100,6 +100,8 @@ class AuxiliaryObjects:
             self._declaring_objects.discard(identity)
             self._resource_quotas.discard(identity)
             self._change(identity)
+        if not ids:
+            self._ids_by_name.pop((deleted.kind, deleted.key), None)
 
     def _change(self, identity: ObjectId) -> None:
         self._changed[identity] = None

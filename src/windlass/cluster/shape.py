@@ -146,10 +146,17 @@ class ShapeRegistry:
     def __getitem__(self, number: int) -> Shape:
         return self.shapes[number]
 
+    def forget(self, pod: Pod) -> None:
+        """Lets the pod go, which `intern` may have kept."""
+        identity = _identity(pod)
+        known = self._by_identity.get(identity)
+        if known is not None and known[0] is pod:
+            del self._by_identity[identity]
+
     def intern(self, pod: Pod) -> tuple[Shape, bool]:
         """The pod's shape, and whether it is node-local. Raises InputError, naming the field, if it can't be read."""
         # Pods of a trace share their spec and annotations: the same two objects give the same shape.
-        identity = (id(pod.spec), id(pod.metadata.annotations), pod.metadata.namespace)
+        identity = _identity(pod)
         known = self._by_identity.get(identity)
         if known is not None:
             return known[1], known[2]
@@ -170,17 +177,28 @@ class ShapeRegistry:
         return known
 
 
+def _identity(pod: Pod) -> tuple[int, int, str]:
+    return id(pod.spec), id(pod.metadata.annotations), pod.metadata.namespace
+
+
 class PodTraitsCache:
-    """The traits of every pod that the store adds. Pods that share all that matters by identity are read once."""
+    """The traits of every pod that the store adds. Pods that share all that matters by identity are read once. Nothing
+    is kept of pods that the store has removed: live, every version of every pod is an object of its own."""
 
     def __init__(self, shapes: ShapeRegistry, unreadable: dict[str, str]) -> None:
         """`unreadable`: pod → error; the errors of pods that can't be read are added to it."""
         self._shapes, self._unreadable = shapes, unreadable
         self._known: dict[tuple[int, int, int, str], tuple[Pod, PodTraits]] = {}
 
+    def forget(self, pod: Pod) -> None:
+        identity = (id(pod.metadata.labels), *_identity(pod))
+        known = self._known.get(identity)
+        if known is not None and known[0] is pod:
+            del self._known[identity]
+        self._shapes.forget(pod)
+
     def of(self, key: str, pod: Pod) -> PodTraits:
-        meta = pod.metadata
-        identity = (id(pod.spec), id(meta.labels), id(meta.annotations), meta.namespace)
+        identity = (id(pod.metadata.labels), *_identity(pod))
         known = self._known.get(identity)
         if known is not None:
             return known[1]

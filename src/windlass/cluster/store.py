@@ -347,6 +347,7 @@ class Store:
             old = self._pods.object(row)
             if is_pod_unchanged(old, pod):
                 if not is_pod_health_unchanged(old, pod):
+                    self._traits.forget(old)
                     self._pods.replace(row, pod)
                 return
             if self._pods.node(row) != PENDING and not pod.is_bound and old.metadata.uid == pod.metadata.uid:
@@ -434,6 +435,7 @@ class Store:
             return
         self._auxiliary.pod_removed(key)
         self._account(row, -1)
+        self._traits.forget(self._pods.object(row))
         name = self._node_name(key, row)
         self._guessed_pods.get(name, set()).discard(key)
         if name in self._contested_nodes and self._pods.grants(row):

@@ -11,6 +11,7 @@ import re
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence, once_per_evidence
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE
 from windlass.diagnose.finding import Finding
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
 from windlass.model.times import format_duration, parse_timestamp
 
@@ -27,7 +28,9 @@ NO_CAPACITY = re.compile(
     r"in backoff after failed scale-up|OUT_OF_RESOURCES|QUOTA_EXCEEDED|insufficient ?(instance)? ?capacity"
     r"|stockout|out of (resource|capacity)"
     r"|ZONE_RESOURCE_POOL|quota.{0,30}exceeded|exceeded.{0,30}quota|could not launch|no capacity|scale-up failed"
-    r"|ScaleUpTimedOut|capacity-?block|limit ?exceeded|LaunchFailed|failed launching|launch(ing)? .{0,40}failed",
+    r"|ScaleUpTimedOut|capacity-?block|limit ?exceeded|LaunchFailed|failed launching|launch(ing)? .{0,40}failed"
+    r"|Allocation ?Failed|SkuNotAvailable|Overconstrained\w*Request|(not|n't) have (enough|sufficient) capacity"
+    r"|\w*CountExceeded|UnfulfillableCapacity|out of host capacity|IP_SPACE_EXHAUSTED|RESOURCE_POOL_EXHAUSTED",
     re.I,
 )
 AUTOSCALERS = re.compile(r"cluster-autoscaler|karpenter")
@@ -168,8 +171,34 @@ def _of_event(event: Event, device: str, has_device: bool) -> Finding | None:
         if NO_CAPACITY.search(message):
             return Finding("CLOUD_CAPACITY", "", proof)
         if NO_MATCHING_GROUP.search(message):
-            return Finding("AUTOSCALER_NO_MATCHING_GROUP", "no NodePool has matching machines", proof)
+            return Finding("AUTOSCALER_NO_MATCHING_GROUP", _refusing_pools(message), proof, remedy=POOL_REMEDY)
     return None
+
+
+POOL_REMEDY = "let a NodePool allow machines that have what the pod asks for, or ask for what they allow"
+REQUIREMENTS = re.compile(r"\brequirements ([^()]+?)(?: \(|;|$)")
+TAINT_UNTOLERATED = re.compile(r"did not tolerate (?:taint )?(?:\(taint=)?([^\s;)]+)")
+
+
+def _refusing_pools(message: str) -> str:
+    """Which pools Karpenter has tried, and what each allows."""
+    parts = re.split(r'nodepool(?:: ?| |=)"?(?=[a-z0-9])', message, flags=re.I)[1:]
+    pools: dict[str, str] = {}
+    for part in parts:
+        name = re.match(r"[\w.-]+", part)
+        allowed, taint = REQUIREMENTS.search(part), TAINT_UNTOLERATED.search(part)
+        why = (
+            f"it allows {allowed[1][:100]}" if allowed is not None else f"taint {taint[1]}" if taint is not None else ""
+        )
+        if name is not None:
+            pools.setdefault(name[0], why)
+    listed = "; ".join(f"{name}: {why}" if why else name for name, why in [*pools.items()][:MOST_POOLS])
+    return (
+        f"no machine that a NodePool allows fits the pod ({listed})" if listed else "no NodePool has matching machines"
+    )
+
+
+MOST_POOLS = 3
 
 
 def _not_triggered(message: str, proof: tuple[str, ...], device: str) -> Finding | None:
@@ -203,20 +232,37 @@ def _provider_failed(evidence: Evidence) -> Finding | None:
     for claim in evidence.of_kind("NodeClaim"):
         for condition in nested_maps(claim.data, "status", "conditions"):
             message = " ".join(nested_string(condition, field) for field in ("reason", "message"))
-            if nested_string(condition, "status") != "True" and NO_CAPACITY.search(message):
-                return Finding("CLOUD_CAPACITY", "", (f"{claim.title}: {message}",))
+            is_refused = NO_CAPACITY.search(message) or NOT_ALLOWED.search(message)
+            if nested_string(condition, "status") != "True" and is_refused:
+                return _not_launched(f"the machine of {claim.title}", nested_string(condition, "message"), claim.title)
     for item in evidence.of_kind("ConfigMap"):
         if item.name == "cluster-autoscaler-status":
             lines = nested_string(item.data, "data", "status").splitlines()
             failed = [line.strip() for line in lines if NO_CAPACITY.search(line)]
             if failed:
-                return Finding("CLOUD_CAPACITY", "", (f"{item.title}: {'; '.join(failed[:2])}",))
+                return _not_launched("a machine of a node group", "; ".join(failed[:2]), item.title)
     for pod in evidence.logged_pods:
         if AUTOSCALERS.search(pod.name):
             failures = [line.strip() for log in evidence.logs_of(pod) for line in log.lines if NO_CAPACITY.search(line)]
             if failures:
-                return Finding("CLOUD_CAPACITY", "", (f"log of {pod.title}: {failures[-1][:200]}",))
+                return _not_launched("a machine", failures[-1], f"log of {pod.title}")
     for event in evidence.events:
         if event.kind in ("NodeClaim", "ConfigMap", "MachineSet", "NodePool") and NO_CAPACITY.search(event.message):
-            return Finding("CLOUD_CAPACITY", "", (f"{event.kind} {event.name}: {event.message}",))
+            return _not_launched(
+                f"the machine of {event.kind} {event.name}", event.message, f"{event.kind} {event.name}"
+            )
     return None
+
+
+NOT_ALLOWED = re.compile(
+    r"Unauthorized\w*|AccessDenied|not authorized to perform|lacks? permission|PERMISSION_DENIED", re.I
+)
+
+
+def _not_launched(what: str, said: str, speaker: str) -> Finding:
+    """The provider's own words; what is not allowed is no lack of machines."""
+    proof = (f"{speaker}: {said[:200]}",)
+    if NOT_ALLOWED.search(said):
+        message = f"the cloud provider refuses {what}, since the autoscaler may not start it: {innermost(said)[:200]}"
+        return Finding("CLOUD_CAPACITY", message, proof, remedy="grant the autoscaler's role what the message names")
+    return Finding("CLOUD_CAPACITY", f"the cloud provider does not start {what}: {innermost(said)[:200]}", proof)

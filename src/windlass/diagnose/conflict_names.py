@@ -68,6 +68,18 @@ def split_claims(evidence: Evidence, pod: Pod) -> str:
     return ""
 
 
+def unprovisioned_claim(evidence: Evidence, pod: Pod) -> tuple[str, str] | None:
+    """(claim, what its provisioner says last) of a claim without a volume; None if none complains."""
+    for name in _claims(pod):
+        claim = evidence.get("PersistentVolumeClaim", pod.metadata.namespace or "default", name)
+        if claim is None or nested_string(claim.data, "status", "phase") == "Bound":
+            continue
+        said = [event for event in evidence.events_of(claim) if event.warning]
+        if said:
+            return name, said[-1].message
+    return None
+
+
 SPLIT_REMEDY = "copy one of the volumes into the place of the other (by a snapshot), and name the new claim in the pod"
 
 

@@ -20,9 +20,12 @@ from windlass.model.digits import is_digits
 from windlass.model.group_membership import ANNOUNCED_FORMS, GANG_KINDS, KUEUE_GROUP, workload_name
 from windlass.model.owners.normalise import LWS_GROUP
 from windlass.model.pod import Pod
+from windlass.model.queue_names import named_queue
 
 GANG_OWNER_KINDS = {kind for _, kind in GANG_KINDS} | {"JobSet", "PodGroup"}
 """Kinds whose pods form one gang. The engine starts a JobSet as a whole only in a queue, but it needs all its pods."""
+GANG_JOB_GROUPS = {group for group, kind in GANG_KINDS if kind == "Job"}
+"""API groups whose Jobs are gangs; that of Kubernetes is not one of them."""
 LWS_SIZE = "leaderworkerset.sigs.k8s.io/size"
 """Annotation of the pods of a LeaderWorkerSet: how many are in one group."""
 GangKey = tuple[str, str, str]
@@ -103,9 +106,26 @@ def _gang_of(evidence: Evidence, pod: ClusterObject) -> GangKey | None:
         return None
     known = [_key_of(owner) for owner in reversed(owners_of(evidence, pod))]
     named = [(pod.namespace, kind, name) for kind, name, _ in pod.owners]
-    key = next((key for key in (*known, *named) if key[1] in GANG_OWNER_KINDS), None)
+    key = next((key for key in (*known, *named) if _makes_gang(evidence, pod, key)), None)
     is_set = key is not None and key[1] == "LeaderWorkerSet" and (key in known or LWS_GROUP in pod.labels)
     return _group_of_set(key, pod) if key is not None and is_set else key
+
+
+def _makes_gang(evidence: Evidence, pod: ClusterObject, key: GangKey) -> bool:
+    """A plain Job starts its pods one by one, unless a queue admits it whole or its pods are ranks of one program."""
+    if key[1] != "Job":
+        return key[1] in GANG_OWNER_KINDS
+    references = pod.decoded.metadata.owner_references if isinstance(pod.decoded, Pod) else ()
+    named = (reference.api_version for reference in references if (reference.kind, reference.name) == key[1:])
+    job = evidence.get("Job", key[0], key[2])
+    groups = {job.api_group} if job is not None else {version.rpartition("/")[0] for version in named}
+    if not groups.isdisjoint(GANG_JOB_GROUPS):
+        return True
+    if job is None:
+        return False
+    spec = nested_map(job.data, "spec")
+    is_ranked = spec.get("completionMode") == "Indexed" and spec.get("completions") == spec.get("parallelism")
+    return is_ranked or bool(named_queue(job.labels, job.annotations))
 
 
 def _group_of_set(key: GangKey, pod: ClusterObject) -> GangKey:

@@ -17,7 +17,9 @@ from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.fit import capacity_and_allocatable
 from windlass.diagnose.hypothesis import Hypothesis, conclude
-from windlass.diagnose.log_patterns import LONG_LINE, match_finding
+from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch, match_finding
+from windlass.diagnose.nested_errors import innermost
+from windlass.diagnose.node_words import down_words, ready_condition
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
 from windlass.diagnose.promised_devices import promised_instances, sharing_findings
 from windlass.diagnose.reports import complaints
@@ -30,6 +32,7 @@ from windlass.diagnose.stack_components import (
     gpu_nodes,
     stack_pods,
 )
+from windlass.diagnose.stack_waits import waiting_components
 from windlass.diagnose.unstructured import find_condition, nested_int, nested_map, nested_maps, nested_string
 from windlass.diagnose.workload_faults import daemonset_exclusion, discovery_faults, unworking_discovery, workload_fault
 from windlass.model.names.nvidia import (
@@ -63,12 +66,14 @@ def node_findings(evidence: Evidence, node: Node, now: int, resource: str) -> li
     found: list[Finding] = []
     down = nodes.unschedulable_reason(node)
     if down:
-        found.append(Finding("NODE_UNSCHEDULABLE", f"GPU node {node.name} is {down}", remedy=nodes.down_remedy(node)))
+        said = down_words(evidence, node)
+        message = f"GPU node {node.name} is {down}"
+        found.append(Finding("NODE_UNSCHEDULABLE", message, said, remedy=nodes.down_remedy(node)))
     found += label_findings(evidence, node)
     found += _by_logs(evidence, node)
     found += sharing_findings(evidence, node, resource)
     if not nodes.gpu_resources(node):
-        found += failing_components(evidence, node.name)
+        found += failing_components(evidence, node.name) or waiting_components(evidence, node.name, now)
         found += _by_plugin(evidence, node, now)
         found += [fault for finding in found for fault in _behind_component(evidence, node, finding.code, now)]
         if {finding.code for finding in found} & {"DEVICE_PLUGIN_ABSENT", "GFD_LABELS_MISSING"}:
@@ -197,9 +202,18 @@ def _by_logs(evidence: Evidence, node: Node) -> list[Finding]:
     for seen in sightings:
         known = [finding for finding in found if finding.code == seen.code]
         if not known or seen.explains:  # a line that says what it leads to says more than the host's
-            found = [finding for finding in found if finding not in known] + [match_finding(seen)]
+            found = [finding for finding in found if finding not in known] + [_component_finding(seen)]
     found.sort(key=lambda finding: DEPTH_ORDER.index(finding.code) if finding.code in DEPTH_ORDER else len(DEPTH_ORDER))
     return found
+
+
+def _component_finding(seen: PatternMatch) -> Finding:
+    """What a line shows; a component of the stack that is denied something is no container of the user."""
+    found = match_finding(seen)
+    if seen.code != "DEVICE_PERMISSION" or seen.remedy or not seen.origin.startswith("pod "):
+        return found
+    message = f"{seen.origin} is denied what it needs: {innermost(seen.line)}"
+    return msgspec.structs.replace(found, headline=message, remedy=DENIED_REMEDY)
 
 
 DEPTH_ORDER = (
@@ -217,11 +231,17 @@ DEPTH_ORDER = (
 
 
 def host_log_lines(evidence: Evidence, node: str) -> list[LogLines]:
-    """The host's logs, and messages of the Node's events (node-problem-detector)."""
+    """The host's logs, messages of the Node's events (node-problem-detector), and why it is not ready."""
     item = evidence.get("Node", "", node)
     messages = [event.message for event in unhealed(evidence.events_of(item))] if item is not None else []
     events = [LogLines(f"events of node {node}", messages)] if messages else []
-    return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events]
+    return [*annotate_nvidia_smi_logs(evidence.host_logs(node)), *events, *ready_condition(evidence, node)]
+
+
+def down_findings(evidence: Evidence, node: Node) -> list[Finding]:
+    """What its host says about why the node takes no pods."""
+    seen = log_patterns.find_matches(host_log_lines(evidence, node.name), log_patterns.HOST)
+    return [match_finding(match) for match in seen if "NODE_UNSCHEDULABLE" in match.explains]
 
 
 def stack_logs(evidence: Evidence, node: str) -> list[LogLines]:
@@ -311,12 +331,21 @@ def _failing(evidence: Evidence, node: Node, pod: ClusterObject) -> Finding:
     last = complaints(evidence, pod)[-1:] if restarts else ()
     if last and DENIED.search(last[0]):
         return Finding("DEVICE_PERMISSION", f"{message}: it is denied what it needs", last, remedy=DENIED_REMEDY)
+    message += f": {innermost(_line_of(last[0]))}" if last else ""
     is_told = bool(last) or (not restarts and bool(evidence.logs_of(pod)))
     return Finding("DEVICE_PLUGIN_FAILING", message, last, missing=() if is_told else (unread,))
 
 
+def _line_of(quote: str) -> str:
+    """The line of a log, without where it stands."""
+    return quote.partition("): ")[2] or quote
+
+
 DENIED = re.compile(r": permission denied\b", re.I)
-DENIED_REMEDY = "see the denials in the host's audit log (SELinux), and run the plugin privileged"
+DENIED_REMEDY = (
+    "see the denials in the host's audit log (SELinux); load the vendor's policy there, or run that container "
+    "privileged"
+)
 
 
 def plugin_absent_finding(evidence: Evidence, node: Node, sets: list[ClusterObject]) -> Finding:

@@ -81,7 +81,7 @@ def _is_explained(hypothesis: Hypothesis, others: Sequence[Hypothesis]) -> bool:
     return any(
         other.leads_to(hypothesis.code)
         for other in others
-        if other.subject == hypothesis.subject and _rank(other) <= _rank(hypothesis)
+        if other is not hypothesis and other.subject == hypothesis.subject and _rank(other) <= _rank(hypothesis)
     )
 
 

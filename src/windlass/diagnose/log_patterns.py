@@ -59,13 +59,18 @@ def _pattern(code: str, pattern: str, *seen_in: str, remedy: str = "", explains:
 FATAL_XIDS = "46|48|54|56|57|58|61|62|63|64|65|66|69|73|74|79|80|81|92|94|95|96|97|109|110|119|120|136|140|143|149"
 """Xid codes of hardware or driver faults; 13, 31, 43, 45 and 68 are faults of the program."""
 
+DEVICE_FILES = r"/dev/(nvidia|kfd|dri/|accel|davinci|infiniband|neuron|vfio|hl)"
+"""Device files of accelerators and of their network."""
+
 LOG_PATTERNS = (
     # Hardware faults first: the first pattern that matches a line wins
     _pattern(
         "GPU_HW_FAULT",
         rf"xid\s*(\(|error|=|:)[^\n]{{0,40}}?\b({FATAL_XIDS})\b|fallen off the bus|gpu is lost|"
         r"unable to determine the device handle|uncorrectable ecc|double.bit ecc|row.?remap\w* fail|"
-        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed",
+        r"gpu (requires|needs) reset|detected critical xid|rm_?init_?adapter failed"
+        r"|AER: .{0,20}Uncorrect\w* \(Fatal\)|NVRM: No NVIDIA GPU found"
+        r"|CUDA_ERROR_(ECC|NVLINK)_UNCORRECTABLE|cudaError(ECC|Nvlink)Uncorrectable|uncorrectable nvlink error",
         KUBELET,
         CONTAINER,
         STACK,
@@ -127,6 +132,7 @@ LOG_PATTERNS = (
         r"|unable to validate against any security context constraint"
         r"|(denied|blocked|disallowed) (by|due to) .{0,60}polic"
         r"|is forbidden: ((maximum|minimum) \S+ usage per (container|pod)|no PriorityClass|error looking up)"
+        r"|is forbidden: \S+ max limit to request ratio per (container|pod)"
         r"|is forbidden: the (string|integer) value of \w+ .{0,40}must not be provided"
         r"|is forbidden: User \S+ cannot (create|bind|patch|update) resource|cannot set blockOwnerDeletion"
         r"|is forbidden: unable to create new content in namespace"
@@ -145,6 +151,12 @@ LOG_PATTERNS = (
         API,
         remedy="install the gang scheduler that the operator is told to use, or turn gang scheduling off in it",
     ),
+    _pattern(
+        "IMAGE_PULL_FAILED",
+        r"unable to fetch image|failed to resolve image to digest|\b(ErrImagePull|ImagePullBackOff|InvalidImageName)\b",
+        API,
+    ),
+    _pattern("INVALID_OBJECT", r"\b[A-Z]\w+ \S+ is invalid: (<nil>: )?[\w.\[\]]+", API),
     # HAMi's and Volcano's words for cards that they split
     _pattern(
         "GPU_FULL",
@@ -179,23 +191,35 @@ LOG_PATTERNS = (
         r"|mountvolume\.\w+ failed|in the list of registered csi drivers",
         KUBELET,
     ),
+    _pattern("CONTAINER_OOM", r"container init was OOM-?killed|memory limit too low", KUBELET),
     _pattern("KUBELET_ADMISSION_RACE", r"requested number of devices unavailable", KUBELET),
     _pattern(
         "EPHEMERAL_STORAGE",
-        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure",
+        r"low on resource: ephemeral-storage|ephemeral(-| local )storage.*exceed|condition: \[[^\]]*DiskPressure"
+        r"|usage of emptydir volume .{0,80}exceeds",
         KUBELET,
     ),
     _pattern("EPHEMERAL_STORAGE", r"no space left on device", KUBELET),
     _pattern(
+        "IMAGE_PULL_FAILED",
+        r"failed to (get|pull) (sandbox|pause|infra) image"
+        r"|creat\w+ pod sandbox\b.{0,200}(initializing source|pulling image)",
+        KUBELET,
+        remedy="the image that the message names is the runtime's own, for every pod of the node: let the node reach "
+        "its registry, or set a sandbox image that it can pull in the runtime's configuration",
+    ),
+    _pattern(
         "POD_COUNT_LIMIT",
-        r"failed to (assign|allocate) .{0,30}\bip address|no (available )?ip addresses|no free ip|ip range is full"
-        r"|InsufficientFreeAddresses",
+        r"failed to (assign|allocate) .{0,30}\bip address|no (more |available |free )*(ips?\b|ip ?addresses|addresses)"
+        r"|(ip|address) (range|pool|space|pools)\b.{0,40}(full|exhausted|empty)|InsufficientFreeAddresses"
+        r"|(not enough|out of|ran out of) (ips?\b|(ip )?addresses)",
         KUBELET,
     ),
     # Between the runtime and the driver
     _pattern(
         "DRIVER_LIB_MISMATCH",
-        r"driver/library version mismatch|API mismatch: the client has the version",
+        r"driver/library version mismatch|API mismatch: the client has the version"
+        r"|(error|code|status)\W{0,4}803\b|unsupported display driver|(SystemDriverMismatch|SYSTEM_DRIVER_MISMATCH)\b",
         KUBELET,
         CONTAINER,
         STACK,
@@ -205,6 +229,8 @@ LOG_PATTERNS = (
         "CUDA_DRIVER_TOO_OLD",
         r"unsatisfied condition: cuda|cuda driver version is insufficient|nvidia driver on your system is too old"
         r"|forward compatibility was attempted|cudaErrorInsufficientDriver|unsupported PTX version"
+        r"|PTX was compiled with an unsupported toolchain|CUDA_ERROR_UNSUPPORTED_PTX_VERSION"
+        r"|CompatNotSupportedOnDevice|COMPAT_NOT_SUPPORTED_ON_DEVICE"
         r"|unsatisfied condition: driver",
         KUBELET,
         CONTAINER,
@@ -217,14 +243,16 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "DEVICE_ID_STALE",
-        r"unknown device id|device error: .*GPU-.* not found|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
+        r"unknown device id|device error: \d+: unknown device|device error: .*GPU-.* not found"
+        r"|no such device: GPU-|GPU-[\w-]+\W{1,3}unknown device",
         KUBELET,
         CONTAINER,
         STACK,
     ),
     _pattern(
         "DEVICE_NODES_MISSING",
-        r"failed to stat CDI host device|/dev/nvidia\S*:? (no such file|not found)"
+        r"failed to stat CDI host device|empty device edits|no dev(ice)? (directory|nodes?) (under|in|found)"
+        r"|/dev/nvidia\S*:? (no such file|not found)"
         r"|\bCDI\b.{0,60}(unresolv\w*|unknown|not found|no such|missing)|unresolv\w+ CDI"
         r"|(no such|not found|missing|could not locate|cannot find|does not exist|skipping)\b.{0,60}/dev/nvidia"
         r"|error gathering device information .*/dev/nvidia",
@@ -243,12 +271,23 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
-        r"no runtime for .?\"?nvidia|unknown or invalid runtime name|could not select device driver"
-        r"|runtime ?handler .{0,3}nvidia|nvidia-container-runtime\S*: (no such file|executable file not found)"
+        r"no runtime for .{0,3}\w+|unknown or invalid runtime name|could not select device driver"
+        r"|runtime ?handler .{0,3}\w+.{0,20}(not|un)"
+        r"|nvidia-container-runtime\S*: (no such file|executable file not found)"
         r"|runtimeclass.* not found",
         KUBELET,
         HOST,
         STACK,
+    ),
+    _pattern(
+        "RUNTIME_NOT_CONFIGURED",
+        r"unknown service runtime\.v1|failed to load plugin.{0,60}grpc\.v1\.cri|invalid (cri )?plugin config"
+        r"|failed to load TOML|no corresponding runtime configured|crio: .{0,60}(invalid|can't parse) .{0,20}config",
+        HOST,
+        KUBELET,
+        remedy="mend what was written into the runtime's configuration last (the toolkit's drop-in, such as "
+        "/etc/containerd/conf.d/99-nvidia.toml), then restart the runtime and see its log",
+        explains=("NODE_UNSCHEDULABLE",),
     ),
     _pattern(
         "FABRIC_NOT_READY",
@@ -261,6 +300,7 @@ LOG_PATTERNS = (
     _pattern(
         "FABRIC_NOT_READY",
         r"(error|code|status)\W{0,4}802\b|system not yet initialized|cudaErrorSystemNotReady"
+        r"|CUDA_ERROR_SYSTEM_NOT_READY"
         r"|fabric ?(manager|state)\W.{0,60}(in progress|not running|not started|failed|exited|not ready|mismatch)"
         r"|nvswitch.*(not ready|failed|fatal)",
         KUBELET,
@@ -287,14 +327,15 @@ LOG_PATTERNS = (
         "DEVICE_PERMISSION",
         r"avc:\s+denied|selinux context.{0,120}(permission denied|not permitted)"
         r"|failed to initialize nvml: insufficient permissions|/proc/driver/nvidia\S*: permission denied"
-        r"|/dev/nvidia\S*:? (permission denied|operation not permitted)"
-        r"|(permission denied|operation not permitted).{0,40}/dev/nvidia|insufficient permissions"
+        rf"|{DEVICE_FILES}\S*:? (read-write: )?(permission denied|operation not permitted)"
+        rf"|(permission denied|operation not permitted).{{0,40}}{DEVICE_FILES}|insufficient permissions"
         r"|(bpf_prog_query|device rules|device filters).{0,160}(not permitted|permission denied)",
         KUBELET,
         CONTAINER,
         STACK,
         HOST,
     ),
+    _pattern("DRIVER_MISSING", r"(nvml error|initialization error|nvml): driver not loaded", KUBELET, CONTAINER),
     # MIG and sharing
     _pattern(
         "MIG_CONFIG_NOT_APPLIED",
@@ -351,7 +392,18 @@ LOG_PATTERNS = (
         HOST,
         CONTAINER,
     ),
-    _pattern("DRIVER_MISSING", r"nvidia-smi: (command )?not found", HOST),
+    _pattern(
+        "DRIVER_MISSING",
+        r"nvidia-smi['\"]?: (command )?(not found|no such file)|error validating driver|driver validation failed",
+        HOST,
+        STACK,
+    ),
+    _pattern(
+        "DRIVER_MISSING",
+        r"\bnvidia\w*: (version magic|unknown symbol|disagrees about version)|unsigned module loading is restricted"
+        r"|was loaded and obtained ownership of the nvidia|module is in use by another driver",
+        HOST,
+    ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
         r"could not load nvml library|load library failed: libnvidia-ml|ERROR_LIBRARY_NOT_FOUND"
@@ -366,14 +418,22 @@ LOG_PATTERNS = (
         "SHM_TOO_SMALL",
         r"insufficient shared memory|killed by signal: bus error|unexpected bus error"
         r"|unable to (open|write to) (file|shared).{0,40}(shm|shared memory)"
-        r"|/dev/shm.{0,60}(no space|too small|full)"
+        r"|/dev/shm.{0,60}(no space|too small|full)|no space left.{0,40}/dev/shm"
         r"|shm.{0,20}size.{0,30}(increase|insufficient)|bus error \(core dumped\)"
         r"|error while creating shared memory segment|unable to mmap \d+ bytes from file </torch",
         CONTAINER,
     ),
     _pattern(
+        "CONTAINER_OOM",
+        r"killed by signal: (killed|9)\b|(workers?|tasks?|actors?|process)\b.{0,60}killed .{0,30}\bmemory"
+        r"|ray\.exceptions\.OutOfMemoryError|memory cgroup out of memory: killed process",
+        CONTAINER,
+    ),
+    _pattern(
         "GPU_OOM",
-        r"cuda( error)?:? ?out of memory|CUDA_ERROR_OUT_OF_MEMORY|cudaErrorMemoryAllocation|OutOfMemoryError: CUDA"
+        r"(cuda|hip|gpu|vram)\w*\b.{0,60}\bout of memory|CUDA_ERROR_OUT_OF_MEMORY|(cuda|hip)ErrorMemoryAllocation"
+        r"|OutOfMemoryError: (CUDA|HIP)|RESOURCE_EXHAUSTED: Out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|OOM when allocating tensor|ran out of memory trying to allocate"
         r"|no available memory for the cache blocks|less than desired gpu memory utilization",
         CONTAINER,
     ),
@@ -384,12 +444,13 @@ LOG_PATTERNS = (
     ),
     _pattern(
         "RUNTIME_NOT_CONFIGURED",
-        r"no cuda gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
-        r"|no (nvidia |cuda )?(gpu|accelerator|cuda device|platform)s? (was |were )?(found|detected|available|visible)"
+        r"no (cuda|hip|xpu) gpus are available|found no nvidia driver on your system|CUDA_ERROR_NO_DEVICE"
+        r"|no (nvidia |cuda |hip |amd )?(gpu|accelerator|cuda device|platform)s? (was |were )?"
+        r"(found|detected|available|visible)|hipErrorNoDevice"
         r"|failed to infer device type|is_available\(\)( is|:| returned| ==)? false"
         r"|nvidia-smi[\"'`]?:? ?(command |executable file )?not found"
         r"|libcuda\.so\S* .{0,40}(not found|cannot open|no such)"
-        r"|no cuda-capable device is detected",
+        r"|no (cuda|rocm)-capable device is detected",
         CONTAINER,
         KUBELET,
     ),

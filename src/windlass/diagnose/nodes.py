@@ -100,12 +100,22 @@ def unschedulable_reason(node: Node) -> str:
         return "cordoned"
     for taint in node.spec.taints:
         if taint.key in LIFECYCLE_TAINTS and taint.effect in HARD_EFFECTS:
-            return taint.key.rpartition("/")[2]
+            name = taint.key.rpartition("/")[2]
+            return STATES.get(name, name)
     ready = next((condition.status for condition in node.status.conditions if condition.type == "Ready"), "True")
     if ready != "True":
         return "not ready"
     starting = startup_taint(node)
     return f"tainted {starting}, which goes when it is ready for pods" if starting else ""
+
+
+STATES = {
+    "memory-pressure": "short of memory (MemoryPressure)",
+    "pid-pressure": "short of process ids (PIDPressure)",
+    "network-unavailable": "without a network (network-unavailable)",
+    "uninitialized": "not initialised by its cloud controller (uninitialized)",
+}
+"""Last part of a taint's key → what it says about the node, where that is not plain."""
 
 
 def startup_taint(node: Node) -> str:
@@ -120,6 +130,10 @@ def down_remedy(node: Node) -> str:
         return f"if it is fit, kubectl uncordon {node.name}"
     if startup_taint(node) in (*OPERATOR_TAINTS, NOT_READY_GPU_TAINT):
         return f"wait for the operator (windlass stack explain {node.name}); do not tolerate the taint"
+    if unschedulable_reason(node) == STATES["uninitialized"]:
+        return "repair the cloud-controller-manager, which takes the taint away (kubectl get pods -n kube-system)"
+    if unschedulable_reason(node).startswith("short of"):
+        return f"find and end what uses it up: kubectl describe node {node.name}"
     if unschedulable_reason(node).startswith("tainted"):
         agent = f"kubectl get pods -A -o wide --field-selector spec.nodeName={node.name}"
         return f"repair the agent that takes the taint away ({agent}); do not tolerate it"

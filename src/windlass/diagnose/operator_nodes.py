@@ -17,8 +17,8 @@ from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.names.nvidia import GPU_COUNT_LABEL
 from windlass.model.node import Node
-from windlass.model.times import format_timestamp, parse_timestamp
-from windlass.operator.kinds.gpu_repair import PHASES_THAT_END_BY_THEMSELVES, WHOLE_NODE
+from windlass.model.repair_state import NEEDS_PERSON, end_words, repair_words
+from windlass.model.times import parse_timestamp
 
 CAPACITY_CODES = frozenset(
     {
@@ -28,6 +28,9 @@ CAPACITY_CODES = frozenset(
 )
 """Answers to which it matters that the operator has GPUs out of service."""
 SHOWN_NODES = 3
+WHOLE_NODE = -1
+"""The GPU's index in a GPURepair of all of them."""
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
 
 
 def with_operator_notes(evidence: Evidence, finding: Finding, names: Iterable[str]) -> Finding:
@@ -81,20 +84,17 @@ def node_notes(evidence: Evidence, name: str) -> Iterator[str]:
         spec, state = nested_map(repair.data, "spec"), nested_map(repair.data, "status")
         is_whole = nested_string(spec, "node") == name and spec.get("device", WHOLE_NODE) == WHOLE_NODE
         if is_whole and nested_string(state, "phase") not in ("", "Suspected", "Returned"):
-            yield f"{name} is in repair{_repair_end(evidence, [repair.name])} (repair {repair.name})"
+            yield f"{name} is in repair{end_words(_repair_end(evidence, [repair.name]))} (repair {repair.name})"
 
 
 def _repair_note(evidence: Evidence, name: str, devices: list[dict[str, object]]) -> str:
     node = evidence.nodes.get(name)
     whole = _gpu_count(node) if node is not None else 0
     repairs = sorted({nested_string(device, "repair") for device in devices} - {""})
-    of = f" of {whole}" if whole >= len(devices) else ""
     faults = sorted({nested_string(device, "fault") for device in devices} - {""})
-    verb = "is" if len(devices) == 1 else "are"
-    gpus = "GPU" if len(devices) == 1 and not of else "GPUs"
     said = f": {', '.join(faults)}" if faults else ""
     names = f" (repair {', '.join(repairs)})" if repairs else ""
-    return f"{len(devices)}{of} {gpus} on {name} {verb} in repair{_repair_end(evidence, repairs)}{said}{names}"
+    return f"{repair_words(name, len(devices), whole, _repair_end(evidence, repairs))}{said}{names}"
 
 
 def with_repair(evidence: Evidence, finding: Finding, node: str, device: int = WHOLE_NODE) -> Finding:
@@ -107,7 +107,7 @@ def with_repair(evidence: Evidence, finding: Finding, node: str, device: int = W
     remedy = f"see what repair {first.name} needs ({command})"
     if nested_string(first.data, "spec", "requestedBy"):
         remedy = f"windlass repair return {first.name} brings it back, once it is validated"
-    elif _phase(first) in PHASES_THAT_END_BY_THEMSELVES:
+    elif _phase(first) in ENDS_BY_ITSELF:
         remedy = f"leave it to repair {first.name} ({command})"
     notes = tuple(_repair_line(repair) for repair in repairs[:SHOWN_NODES])
     return msgspec.structs.replace(finding, evidence=(*finding.evidence, *notes), remedy=remedy)
@@ -138,25 +138,21 @@ def _gpu_count(node: Node) -> int:
     return int(count) if count.isdecimal() else sum(gpu_resources(node).values())
 
 
-def _repair_end(evidence: Evidence, repairs: Iterable[str]) -> str:
+def _repair_end(evidence: Evidence, repairs: Iterable[str]) -> int | str:
     """When the last of them is over, if each goes on by itself; else that it needs a person."""
     ends = []
     for name in repairs:
         item = evidence.get("GPURepair", "", name)
         status = nested_map(item.data, "status") if item is not None else {}
-        if status and nested_string(status, "phase") not in PHASES_THAT_END_BY_THEMSELVES:
-            return ", and needs a person"
+        if status and nested_string(status, "phase") not in ENDS_BY_ITSELF:
+            return NEEDS_PERSON
         ends.append(parse_timestamp(nested_string(status, "deadline") or ""))
-    return f" until about {_clock(max(ends))}" if ends and all(ends) else ""
+    return max(ends) if ends and all(ends) else 0
 
 
 def _until(state: dict[str, object]) -> str:
     deadline = parse_timestamp(nested_string(state, "deadline"))
-    return f" until about {_clock(deadline)}" if deadline else ""
-
-
-def _clock(moment: int) -> str:
-    return format_timestamp(moment)[11:16] + " UTC"
+    return end_words(deadline)
 
 
 def _state(reason: str, message: str) -> str:

@@ -6,6 +6,7 @@ created pods, or lack some of them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 
 from windlass.diagnose import log_patterns, refusal
@@ -13,6 +14,8 @@ from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.log_patterns import LONG_LINE
+from windlass.diagnose.reports import COMPLAINS, status_reports
 from windlass.diagnose.subject import Subject, phase_of
 from windlass.diagnose.unstructured import (
     find_condition,
@@ -46,10 +49,36 @@ def _said_failure(subject: Subject, said: list[tuple[str, str]], lacking: int) -
     for source in (log_patterns.API, log_patterns.KUBELET):
         for seen in log_patterns.find_matches(logs, source):
             return Finding(seen.code, "", (f"{seen.origin}: {seen.line}",))
-    if any("DeadlineExceeded" in text for _, text in said):
+    if any(DEADLINE.search(text) for _, text in said):
         remedy = "raise activeDeadlineSeconds, or save checkpoints"
         return Finding("DURATION_EXCEEDED", f"{said[0][0]}: {said[0][1]}", remedy=remedy)
-    return _unclassified(subject, said, lacking)
+    return _ended_pods(subject, said) or _unclassified(subject, said, lacking)
+
+
+def _ended_pods(subject: Subject, said: list[tuple[str, str]]) -> Finding | None:
+    """How its pods ended, where they are gone and only its status repeats it."""
+    texts = [*said, *((item.title, report.text) for item in subject.related for report in status_reports(item))]
+    for code, words in ENDS:
+        for who, text in texts:
+            if words.search(text):
+                where = f"-n {subject.item.namespace}"
+                missing = MissingEvidence("the log of a failed pod", f"kubectl logs {where} POD --previous")
+                return Finding(code, f"{who}: {text}", missing=() if code == "CONTAINER_OOM" else (missing,))
+    return None
+
+
+DEADLINE = re.compile(r"DeadlineExceeded|\bactiveDeadlineSeconds\b|deadline exceeded", re.I)
+ENDS = (
+    ("CONTAINER_OOM", re.compile(r"\bOOMKilled\b")),
+    (
+        "APP_ERROR",
+        re.compile(
+            r"BackoffLimitExceeded|backoff limit|exit code \d+|\d+ replica\(s\) failed|PodFailurePolicy|FailedIndexes",
+            re.I,
+        ),
+    ),
+)
+"""Code → words of a controller for how the pods ended that it has made."""
 
 
 def _unclassified(subject: Subject, said: list[tuple[str, str]], lacking: int) -> Finding:
@@ -92,12 +121,46 @@ def missing_pods(item: ClusterObject, pods: tuple[ClusterObject, ...], now: int)
     created = parse_timestamp(item.created) if item.created else 0
     if item.kind == "Pod" or now - created < NEW_SECONDS or _is_settled(item):
         return 0
-    if item.kind not in MANAGED_KINDS and not item.api_group.count("."):
-        return 0  # of built-in kinds, Jobs and DaemonSets have pods as work and nodes ask for them
+    is_job = item.kind == "Job" and item.api_group == "batch"
+    if item.kind not in MANAGED_KINDS and not is_job and not item.api_group.count("."):
+        return 0  # a DaemonSet has pods as nodes ask for them
     alive = [pod for pod in pods if not pod.owners or not nested_string(pod.data, "metadata", "deletionTimestamp")]
     if any(phase_of(pod) in ("Succeeded", "Failed") for pod in alive):
         return 0  # what has ended is not always replaced
-    return max(0, wanted_pods(nested_map(item.data, "spec")) - len(alive))
+    wanted = wanted_pods(nested_map(item.data, "spec"))
+    if is_job and "completions" in nested_map(item.data, "spec"):
+        wanted = min(wanted, nested_int(item.data, "spec", "completions"))
+    return max(0, wanted - len(alive))
+
+
+def unready_object_finding(subject: Subject, now: int) -> Finding | None:
+    """Its pods are well, and its own status says for long that it is not ready: what it says about that."""
+    for item in subject.related:
+        ready = find_condition(item.data, "Ready")
+        moment = nested_string(ready, "lastTransitionTime") or item.created
+        is_custom = item.api_group.count(".") and item.kind != "Workload"
+        if not is_custom or nested_string(ready, "status") != "False" or now - parse_timestamp(moment) < LONG_UNREADY:
+            continue
+        said = [report for report in status_reports(item) if COMPLAINS.search(report.text)]
+        program = next((report for report in said if PROGRAM_FAILED.search(report.text)), None)
+        message = f"its pods are ready, and {item.title} is not: "
+        if program is not None:
+            return Finding(
+                "APP_ERROR", message + program.text[:LONG_LINE], (program.quote[:LONG_LINE],), remedy=APP_REMEDY
+            )
+        where = f"-n {item.namespace} " if item.namespace else ""
+        missing = MissingEvidence("its conditions", f"kubectl describe {where}{item.kind.lower()} {item.name}")
+        why = said[0].text if said else nested_string(ready, "message") or nested_string(ready, "reason")
+        return Finding(
+            "UNKNOWN", message + why[:LONG_LINE], tuple(report.quote for report in said[:2]), missing=(missing,)
+        )
+    return None
+
+
+LONG_UNREADY = 600
+"""Seconds after which an object whose pods are ready should be ready itself."""
+PROGRAM_FAILED = re.compile(r"Traceback|\b\w+(Error|Exception)\b: |failed with exception")
+APP_REMEDY = "correct what the exception names in the program or its configuration"
 
 
 def is_done(item: ClusterObject) -> bool:
@@ -107,10 +170,20 @@ def is_done(item: ClusterObject) -> bool:
         return not any(nested_string(condition, "reason").startswith("Fail") for condition in done)
     if not is_kept(item):
         return False
+    if rests(item):
+        return True
     wanted = nested_int(item.data, "spec", "replicas") if "replicas" in nested_map(item.data, "spec") else 1
     status = nested_map(item.data, "status")
     current = nested_int(status, "updatedReplicas") if "updatedReplicas" in status else wanted
     return bool(wanted) and nested_int(status, "readyReplicas") >= wanted and current >= wanted
+
+
+def rests(item: ClusterObject) -> bool:
+    """Whether it is meant to have no pods now: scaled to zero, or a CronJob between two runs."""
+    spec, status = nested_map(item.data, "spec"), nested_map(item.data, "status")
+    if item.kind == "CronJob":
+        return not nested_bool(spec, "suspend") and not status.get("active")
+    return is_kept(item) and spec.get("replicas") == 0
 
 
 def is_kept(item: ClusterObject) -> bool:

@@ -13,13 +13,14 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.workloads.pod_sets import placement_marks
-from windlass.diagnose import patch_proposals, queue
+from windlass.diagnose import patch_proposals
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.finding import Finding, Patch, PatchTarget
 from windlass.diagnose.immutability import recreated, refused_fields
 from windlass.diagnose.patch_proposals import Proposer
 from windlass.diagnose.strategic_merge import SpecPatch, strategic_merge, to_merge_patch
 from windlass.diagnose.subject import templates_of
+from windlass.diagnose.suspended import manager_config, suspended_object
 from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import nested_bool, nested_map, nested_maps, nested_string
 from windlass.diagnose.what_if import WhatIf
@@ -222,8 +223,8 @@ def _is_made_from(pod: ClusterObject, template: dict[str, object]) -> bool:
 
 
 def _unsuspend(what_if: WhatIf, finding: Finding) -> list[Patch]:
-    item = queue.suspended_object(what_if.subject)
-    if item is None:
+    item = suspended_object(what_if.subject)
+    if item is None or manager_config(what_if.evidence, item) is not None:
         return []
     change: SpecPatch = {"suspend": False}
     spec = change if nested_bool(item.data, "spec", "suspend") else {"runPolicy": change}

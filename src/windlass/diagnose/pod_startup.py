@@ -14,6 +14,7 @@ from windlass.diagnose.contradictions import current_logs, doubt, is_ready, refu
 from windlass.diagnose.evidence import ClusterObject, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.hypothesis import Conclusion, Hypothesis, conclude
+from windlass.diagnose.kubelet_reasons import layer_findings, refusal_findings
 from windlass.diagnose.log_patterns import PatternMatch, match_finding
 from windlass.diagnose.message_names import kubelet_finding
 from windlass.diagnose.nvidia_smi import annotate_nvidia_smi_logs
@@ -30,9 +31,11 @@ from windlass.diagnose.pod_status import (
     probe_findings,
     pull_findings,
     runtime_findings,
+    system_memory_findings,
     uncreated,
     with_mounted_memory,
 )
+from windlass.diagnose.program_words import full_disk_findings, still_holding
 from windlass.diagnose.reports import COMPLAINS
 from windlass.diagnose.resource_claims import gone_device_finding, with_daemon, with_driver
 from windlass.diagnose.stack_components import component_of
@@ -45,25 +48,29 @@ def startup_conclusion(evidence: Evidence, pod: ClusterObject, now: int) -> Conc
     """Why a placed pod does not start or fails; None if it does neither."""
     status_lines = gpu_stack.pod_status_lines(evidence, pod)
     logs = annotate_nvidia_smi_logs(current_logs(evidence, pod))
-    own = log_patterns.find_matches(logs, log_patterns.CONTAINER)
+    own = still_holding(pod, log_patterns.find_matches(logs, log_patterns.CONTAINER), logs)
     kubelet = log_patterns.find_matches(status_lines, log_patterns.KUBELET, wrapped=True)
     node = evidence.nodes.get(node_of(pod))
     own_faults = [*entry_point_findings([*status_lines, *_first_lines(logs)], node), *end_findings(pod)]
     symptoms = [
         *admission_findings(pod, kubelet, node),
+        *refusal_findings(pod),
         *stale_device_findings(evidence, pod, status_lines),
         *_gone_claim(evidence, pod),
         *(kubelet_finding(evidence, pod, seen) for seen in kubelet),
         *(runtime_findings(pod) if not kubelet else ()),
         *pull_findings(evidence, pod, now),
         *memory_findings(pod),
+        *system_memory_findings(evidence, pod),
         *config_findings(pod),
         *own_faults,
         *early_end_findings(pod),
+        *full_disk_findings(pod, logs),
         *_gpu_not_requested(pod, own),
         *_refused_requests(logs),
         *map(match_finding, own),
         *probe_findings(evidence, pod),
+        *layer_findings(evidence, pod),
     ]
     judged = [Hypothesis(found, refuted_by=refutation(evidence, found, node, pod)) for found in symptoms]
     symptom = next((hypothesis.finding for hypothesis in judged if not hypothesis.refuted_by), None)

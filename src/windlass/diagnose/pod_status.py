@@ -13,6 +13,7 @@ from windlass.diagnose.contradictions import all_healthy, current_events, is_rea
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence, LogLines
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.log_patterns import LONG_LINE, PatternMatch
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.subject import node_of, phase_of
 from windlass.diagnose.unstructured import find_condition, nested, nested_int, nested_map, nested_maps, nested_string
 from windlass.model.node import Node
@@ -26,6 +27,8 @@ PULL_FAILED = (
     "InvalidImageName",
     "ErrImageNeverPull",
     "RegistryUnavailable",
+    "ImageInspectError",
+    "SignatureValidationFailed",
 )
 PULL_REASON = re.compile(r"(?<=Failed to pull image )\"?\S+: .+", re.S)
 STARTING = ("", "ContainerCreating", "PodInitializing")
@@ -69,6 +72,8 @@ def admission_findings(pod: ClusterObject, kubelet: list[PatternMatch], node: No
             return [Finding("KUBELET_ADMISSION_RACE", past, (f"{reason}: {message}",), (code,))]
         refused = f"the kubelet of node {node_of(pod)} refused {pod.title}, which the scheduler had placed there"
         headline = f"{refused}: {message}" if code == "KUBELET_ADMISSION_RACE" and message else ""
+        if code == "REQUEST_EXCEEDS_CLUSTER":
+            headline = f"{refused}: {innermost(message.removesuffix(', which is unexpected'))}"
         return [Finding(code, headline, (f"{reason}: {message}",))]
     return []
 
@@ -124,6 +129,38 @@ def memory_findings(pod: ClusterObject) -> list[Finding]:
     return []
 
 
+def system_memory_findings(evidence: Evidence, pod: ClusterObject) -> list[Finding]:
+    """A container that was killed while its node ran out of memory: the kernel does not ask whose fault that is."""
+    killed = [
+        (container, nested_string(details, "finishedAt"))
+        for container, state, details in container_states(pod)
+        if state == "terminated" and nested_int(details, "exitCode") == SIGKILLED
+    ]
+    item = evidence.get("Node", "", node_of(pod))
+    events = evidence.events_of(item) if item is not None else []
+    for container, moment in killed:
+        for event in events:
+            is_then = (
+                not moment or not event.last or abs(parse_timestamp(event.last) - parse_timestamp(moment)) < AT_ONCE
+            )
+            if event.reason == "SystemOOM" and is_then:
+                message = f"node {node_of(pod)} ran out of memory, and the kernel killed container {container}"
+                remedy = (
+                    "request as much memory as it uses, with a limit, so that the node is not promised more than it has"
+                )
+                return [
+                    Finding(
+                        "CONTAINER_OOM", message, (f"event of node {node_of(pod)}: {event.message}",), remedy=remedy
+                    )
+                ]
+    return []
+
+
+SIGKILLED = 137
+AT_ONCE = 300
+"""Seconds between the end of a container and what explains it."""
+
+
 def _memory_limit(pod: ClusterObject, container: str) -> str:
     """` of 16Gi`; empty where the container has none of its own."""
     for declared in (*nested_maps(pod.data, "spec", "initContainers"), *nested_maps(pod.data, "spec", "containers")):
@@ -151,6 +188,10 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
         if state == "waiting" and nested_string(details, "reason") == "CreateContainerConfigError":
             message = nested_string(details, "message") or "its configuration is wrong"
             remedy = "create what the message names, or correct the name in the pod's template"
+            if "runAsNonRoot" in message:
+                remedy = "set securityContext.runAsUser to a number that is not 0, or use an image with such a USER"
+            elif "subPath" in message:
+                remedy = "see the volume that the message names: whether it is mounted there, and has that path"
             return [Finding("INVALID_OBJECT", f"container {container} can't be created: {message}", remedy=remedy)]
     return []
 
@@ -158,12 +199,14 @@ def config_findings(pod: ClusterObject) -> list[Finding]:
 def uncreated(pod: ClusterObject) -> tuple[str, str] | None:
     """(container, the runtime's words) of a container that the runtime can't create or start; None if there is none."""
     for container, state, details in container_states(pod):
-        if state == "waiting" and nested_string(details, "reason") in UNCREATED and details.get("message"):
+        is_other = nested_string(details, "reason") not in (*STARTING, *PULL_FAILED, *TOLD_OTHERWISE)
+        if state == "waiting" and is_other and details.get("message"):
             return container, nested_string(details, "message")
     return None
 
 
-UNCREATED = ("CreateContainerError", "RunContainerError", "StartError", "ContainerCannotRun")
+TOLD_OTHERWISE = ("CrashLoopBackOff", "CreateContainerConfigError")
+"""Reasons of waiting containers whose message says nothing of the runtime's."""
 
 
 def runtime_findings(pod: ClusterObject) -> list[Finding]:
@@ -285,7 +328,10 @@ EVICTIONS = {
     **dict.fromkeys(("nodefs", "imagefs", "containerfs", "inodes"), _DISK),
 }
 """What the kubelet runs out of → (code, in words, remedy); ephemeral-storage is in `log_patterns`."""
-NODE_ENDED = ("NodeShutdown", "Shutdown", "NodeLost", "DeletionByTaintManager", "DeletionByPodGC")
+NODE_ENDED = (
+    *("NodeShutdown", "Shutdown", "NodeLost", "DeletionByTaintManager", "DeletionByPodGC", "TerminationByKubelet"),
+    "Terminated",
+)
 SIGNALS = {
     126: "its command can't be executed",
     127: "its command was not found",
@@ -378,7 +424,13 @@ def _unready(evidence: Evidence, pod: ClusterObject, now: int) -> Finding:
     )
     warnings = [event.message for event in evidence.events_of(pod) if event.reason == "Unhealthy"]
     said = tuple(f"event of {pod.title}: {message}" for message in warnings[-1:])
-    return Finding("UNKNOWN", f"{pod.title} runs, but has not been ready for {since}", said, missing=missing)
+    message = f"{pod.title} runs, but has not been ready for {since}"
+    if not warnings:
+        return Finding("UNKNOWN", message, said, missing=missing)
+    return Finding("APP_ERROR", f"{message}: {warnings[-1]}", said, missing=missing, remedy=PROBE_REMEDY)
+
+
+PROBE_REMEDY = "see in its log whether it still loads; compare the probe's port and path with what the program serves"
 
 
 def _deleted_at(pod: ClusterObject) -> int | float:

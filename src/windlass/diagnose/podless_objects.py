@@ -12,6 +12,7 @@ from windlass.diagnose.contradictions import unhealed
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.fit import capacity_and_allocatable
+from windlass.diagnose.node_words import down_words
 from windlass.diagnose.operator_nodes import node_notes, with_repair
 from windlass.diagnose.quotas import ineffective_key_finding
 from windlass.diagnose.stack_components import component_of, gpu_nodes
@@ -76,7 +77,8 @@ def _of_node(evidence: Evidence, node: Node, now: int) -> Finding | None:
     if not nodes.looks_like_gpu_node(node) and node not in gpu_nodes(evidence):
         down = nodes.unschedulable_reason(node)
         message = f"node {node.name} is {down}"
-        return Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node)) if down else None
+        said = down_words(evidence, node) if down else ()
+        return Finding("NODE_UNSCHEDULABLE", message, said, remedy=nodes.down_remedy(node)) if down else None
     found = gpu_stack.node_cause(evidence, node, now, _unhealthy_devices(node))
     notes = tuple(node_notes(evidence, node.name))
     if notes and found is None:

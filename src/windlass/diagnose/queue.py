@@ -16,9 +16,9 @@ from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
 from windlass.diagnose.reports import event_reports, status_reports
 from windlass.diagnose.subject import Subject
+from windlass.diagnose.suspended import suspension_finding
 from windlass.diagnose.unstructured import (
     find_condition,
-    nested_bool,
     nested_int,
     nested_map,
     nested_maps,
@@ -43,10 +43,18 @@ MESSAGES = (
         "KUEUE_FLAVOR_MISMATCH",
         re.compile(r"untolerated taint|doesn't match (node affinity|with node affinity)|no matching flavor", re.I),
     ),
-    ("KUEUE_QUOTA_MISCONFIGURED", re.compile(r"resource \S+ unavailable in ClusterQueue", re.I)),
+    (
+        "KUEUE_QUOTA_MISCONFIGURED",
+        re.compile(r"resource \S+ unavailable in ClusterQueue|is not mapped\b|not covered by", re.I),
+    ),
     (
         "KUEUE_QUOTA_INSUFFICIENT",
-        re.compile(r"insufficient (unused )?quota|ExceedsMaxQuota|maximum capacity", re.I),
+        re.compile(r"insufficient (unused )?quota|ExceedsMaxQuota|maximum capacity|(borrowing|lending) limit", re.I),
+    ),
+    ("POLICY_DENIED", re.compile(r"didn't satisfy LimitRange", re.I)),
+    (
+        "INVALID_OBJECT",
+        re.compile(r"resources? validation failed|requests? (must not|can't) exceed (its|their) limits", re.I),
     ),
     (
         "KUEUE_QUEUE_MISSING",
@@ -88,7 +96,7 @@ def queue_finding(evidence: Evidence, subject: Subject) -> Finding | None:
         if found is not None:
             return found
     is_decided = workload is not None and _admitted(workload)
-    return _suspended(subject, is_decided) if is_decided or not queue else None
+    return suspension_finding(evidence, subject, is_decided) if is_decided or not queue else None
 
 
 def is_said_by_windlass(subject: Subject, finding: Finding) -> bool:
@@ -189,7 +197,10 @@ def _queue_name(subject: Subject, workload: ClusterObject | None) -> str:
 def _admitted(workload: ClusterObject) -> bool:
     """Whether all of it is admitted: of an elastic Job that was made larger, further pods may wait for quota."""
     admitted = nested_string(find_condition(workload.data, "Admitted"), "status")
-    is_admitted = admitted == "True" or (not admitted and bool(nested_map(workload.data, "status", "admission")))
+    checks = nested_maps(workload.data, "status", "admissionChecks")
+    is_checked = all(nested_string(check, "state") == "Ready" for check in checks)
+    has_quota = is_checked and bool(nested_map(workload.data, "status", "admission"))
+    is_admitted = admitted == "True" or (not admitted and has_quota)
     return is_admitted and not _asks_for_more(workload)
 
 
@@ -216,8 +227,17 @@ def _of_workload(evidence: Evidence, workload: ClusterObject) -> Finding | None:
         for code, pattern in MESSAGES:
             if pattern.search(message):
                 return Finding(code, message.rstrip("."), (f"{workload.title}: {message}",))
-        if reason in REASONS:
-            return Finding(REASONS[reason], message, (f"{workload.title}: {reason}: {message}",))
+        said = f"{workload.title}: {reason}: {message}"
+        if reason in REASONS and (
+            REASONS[reason] != "KUEUE_QUEUE_MISSING" or not message or "queue" in message.lower()
+        ):
+            return Finding(REASONS[reason], message, (said,))
+        if message and "deactivated" not in message:
+            command = f"kubectl describe workload -n {workload.namespace} {workload.name}"
+            missing = MissingEvidence("what its queue's controller says", command)
+            return Finding(
+                "UNKNOWN", f"its queue does not admit it: {message.rstrip('.')}", (said,), missing=(missing,)
+            )
     evicted = find_condition(workload.data, "Evicted")
     if nested_string(evicted, "status") == "True" and nested_string(evicted, "reason") == "Deactivated":
         message = f"{workload.title} was deactivated: {nested_string(evicted, 'message')}"
@@ -311,26 +331,6 @@ def _ready_timeouts(evidence: Evidence, workload: ClusterObject) -> int:
     counted = sum(nested_int(row, "count") for row in stats if nested_string(row, "reason") == "PodsReadyTimeout")
     known = max(sum(event.count for event in events), counted)
     return max(known, nested_int(workload.data, "status", "requeueState", "count")) if known else 0
-
-
-def suspended_object(subject: Subject) -> ClusterObject | None:
-    """The subject, the nearest owner, or what it owns above its pods, with `suspend: true`."""
-    places = (("spec", "suspend"), ("spec", "runPolicy", "suspend"))
-    for item in (subject.item, *subject.owners, *subject.related):
-        if any(nested_bool(item.data, *place) for place in places):
-            return item
-    return None
-
-
-def _suspended(subject: Subject, is_decided: bool) -> Finding | None:
-    item = suspended_object(subject)
-    if item is None or subject.pods:
-        return None
-    if is_decided:
-        message = f"its queue has admitted it, but {item.title} is still suspended (suspend: true)"
-        remedy = f"see the log of the controller of {item.kind}; if it does not resume it, set suspend to false"
-        return Finding("JOB_SUSPENDED", message, remedy=remedy)
-    return Finding("JOB_SUSPENDED", f"{item.title} is suspended (suspend: true) and is in no queue")
 
 
 def _loop(evidence: Evidence, subject: Subject) -> Finding | None:

@@ -98,9 +98,8 @@ def status_reports(item: ClusterObject) -> Iterator[Report]:
         parts = (nested_string(condition, field) for field in ("reason", "message"))
         yield Report(speaker, ": ".join(part for part in parts if part), nested_string(condition, "lastTransitionTime"))
     status = {key: value for key, value in nested_map(item.data, "status").items() if key != "conditions"}
-    if nested_string(status, "phase") not in WELL_PHASES and nested_string(status, "state", "phase") not in WELL_PHASES:
-        for text in _texts(status):
-            yield Report(speaker, text)
+    for text in _texts(status, nested_string(status, "state", "phase") in WELL_PHASES):
+        yield Report(speaker, text)
 
 
 def bad_conditions(item: ClusterObject) -> list[dict[str, object]]:
@@ -115,17 +114,23 @@ def _is_bad(condition: dict[str, object]) -> bool:
     return status == "True" if BAD_WHILE_TRUE.search(kind) else status == "False"
 
 
-def _texts(data: object) -> Iterator[str]:
-    """Every message, reason or error, at any depth."""
+def _texts(data: object, is_well: bool) -> Iterator[str]:
+    """Every message, reason or error, at any depth, but of parts that are well by their own phase."""
     if isinstance(data, dict):
+        phase = next((data[key] for key in PHASES if isinstance(data.get(key), str) and data[key]), "")
+        is_well = phase in WELL_PHASES if phase else is_well
         for key, value in data.items():
             if isinstance(value, str) and key in TEXT_FIELDS:
-                yield from value.splitlines()
+                yield from value.splitlines() if not is_well else ()
             elif key not in ("conditions", "containerStatuses", "initContainerStatuses"):
-                yield from _texts(value)
+                yield from _texts(value, is_well)
     elif isinstance(data, list):
         for value in data:
-            yield from _texts(value)
+            yield from _texts(value, is_well)
+
+
+PHASES = ("phase", "status")
+"""Fields that say how an object, or a part of it, is."""
 
 
 def complaints(evidence: Evidence, pod: ClusterObject) -> tuple[str, ...]:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import msgspec
 
 from windlass.diagnose import log_patterns
+from windlass.diagnose.claim_devices import DeviceRequest, device_finding, published_devices, requests_of
 from windlass.diagnose.contradictions import working_driver
 from windlass.diagnose.evidence import ClusterObject, Evidence
 from windlass.diagnose.finding import Finding, MissingEvidence
@@ -96,7 +97,7 @@ def _failing_driver(
             if nested_string(item.data, "spec", "driver") == driver
         }
         for owner in evidence.of_kind("DaemonSet"):
-            if KUBELET_PLUGIN.search(owner.name):
+            if _serves(evidence, owner, driver):
                 found = _plugin_fault(evidence, owner, served, now)
                 if found is not None:
                     who = f"{owner.title}, which publishes the devices of {driver}, has no working pod"
@@ -140,14 +141,20 @@ LIBRARY_CODES = ("RUNTIME_NOT_CONFIGURED", "DRIVER_MISSING")
 KUBELET_PLUGIN = re.compile(r"\bdra\b|kubelet-?plugin|resource-?driver")
 
 
+def _serves(evidence: Evidence, owner: ClusterObject, driver: str) -> bool:
+    """Whether it is the driver's kubelet plugin: by its name or image, or since its pods' logs name the driver."""
+    containers = nested_maps(owner.data, "spec", "template", "spec", "containers")
+    names = " ".join([owner.name, *(nested_string(container, "image") for container in containers)])
+    if KUBELET_PLUGIN.search(names):
+        return True
+    bare = re.compile(rf"(?<![\w.-]){re.escape(driver)}(?![\w-])")
+    logs = (log for pod in evidence.children(owner) for log in evidence.logs_of(pod))
+    return bool(driver) and any(bare.search(line) for log in logs for line in log.lines)
+
+
 def _devices(evidence: Evidence, driver: str) -> set[tuple[str, str]]:
     """(pool, name) of the devices that the driver publishes."""
-    return {
-        (nested_string(item.data, "spec", "pool", "name"), nested_string(device, "name"))
-        for item in evidence.of_kind("ResourceSlice")
-        if nested_string(item.data, "spec", "driver") == driver
-        for device in nested_maps(item.data, "spec", "devices")
-    }
+    return {device.key for device in published_devices(evidence, driver)}
 
 
 def _no_free_device(evidence: Evidence, pod: ClusterObject, claims: list[dict[str, object]]) -> Finding | None:
@@ -156,13 +163,45 @@ def _no_free_device(evidence: Evidence, pod: ClusterObject, claims: list[dict[st
         return None
     for name in _classes(evidence, pod.namespace, claims):
         driver = _driver(evidence, name)
-        devices = _devices(evidence, driver)
-        if driver and not devices:
+        if driver and not _devices(evidence, driver):
             message = f"no node publishes a device of {driver} (no ResourceSlice)"
             return Finding("DEVICE_PLUGIN_ABSENT", f"{message}: the driver's kubelet plugin does not run")
-        if devices and devices <= set(_allocated(evidence)):
-            return Finding("GPU_FULL", f"all {len(devices)} devices of {driver} are allocated to other claims")
+    for request in _requests(evidence, pod.namespace, claims):
+        driver = _driver(evidence, request.class_name)
+        found = device_finding(request, driver, published_devices(evidence, driver), _allocated(evidence))
+        if found is not None:
+            return found
     return None
+
+
+def claim_nodes(evidence: Evidence, pod: ClusterObject) -> list[str]:
+    """Nodes that publish devices of the drivers of all the pod's claims; empty if that is not known."""
+    places: list[set[str]] = []
+    for name in _classes(evidence, pod.namespace, nested_maps(pod.data, "spec", "resourceClaims")):
+        driver = _driver(evidence, name)
+        slices = (item for item in evidence.of_kind("ResourceSlice") if _of_driver(item, driver))
+        names = (_node_of_slice(item) for item in slices)
+        places.append({name for name in names if name in evidence.nodes})
+    return sorted(set.intersection(*places)) if places else []
+
+
+def _node_of_slice(item: ClusterObject) -> str:
+    return nested_string(item.data, "spec", "nodeName") or nested_string(item.data, "spec", "pool", "name")
+
+
+def _of_driver(item: ClusterObject, driver: str) -> bool:
+    return nested_string(item.data, "spec", "driver") == driver
+
+
+def _requests(evidence: Evidence, namespace: str, claims: list[dict[str, object]]) -> Iterator[DeviceRequest]:
+    """What the pod's claims that are not allocated yet ask for, or would ask for by their templates."""
+    for claim in claims:
+        template = evidence.get("ResourceClaimTemplate", namespace, _named(claim, "resourceClaimTemplateName"))
+        named = evidence.get("ResourceClaim", namespace, _named(claim, "resourceClaimName"))
+        if template is not None:
+            yield from requests_of(template.title, nested_map(template.data, "spec", "spec"))
+        elif named is not None and not nested_map(named.data, "status", "allocation"):
+            yield from requests_of(named.title, nested_map(named.data, "spec"))
 
 
 def _driver(evidence: Evidence, name: str) -> str:
@@ -220,8 +259,9 @@ def with_driver(evidence: Evidence, found: Finding, pod: ClusterObject, now: int
     node = evidence.nodes.get(node_of(pod))
     if found.code != "DEVICE_PLUGIN_ABSENT" or node is None or "DRA" not in "".join(found.evidence):
         return found
+    driver = DRIVER_NAMED.search("".join(found.evidence))
     for owner in evidence.of_kind("DaemonSet"):
-        if not KUBELET_PLUGIN.search(owner.name):
+        if not _serves(evidence, owner, driver[1] or driver[2] if driver is not None else ""):
             continue
         why = exclusion_finding(owner, node) or workload_fault(evidence, owner, now, node.name)
         crashes = [item for item in evidence.children(owner) if node_of(item) == node.name and container_failure(item)]
@@ -234,6 +274,9 @@ def with_driver(evidence: Evidence, found: Finding, pod: ClusterObject, now: int
             return Finding("DEVICE_PLUGIN_FAILING", message, proof, found.contributing)
     missing = MissingEvidence("the driver's pods", f"kubectl get pods -A --field-selector spec.nodeName={node.name}")
     return msgspec.structs.replace(found, missing=(missing,))
+
+
+DRIVER_NAMED = re.compile(r"DRA driver ([\w.-]+) is not registered|name ([\w.-]+) not found in the list")
 
 
 # ComputeDomains (multi-node NVLink): the kubelet says only that the domain is not ready

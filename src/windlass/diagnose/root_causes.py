@@ -18,7 +18,10 @@ from windlass.diagnose.explanations import ADMINISTRATORS, FIXED_BY_NEW_NODE, NO
 from windlass.diagnose.finding import Finding
 from windlass.diagnose.gang import replaced_pods
 from windlass.diagnose.hypothesis import Hypothesis
+from windlass.diagnose.lost_gpus import fewer_than_its_type, lost_gpus, of_its_type
 from windlass.diagnose.mended_nodes import gained_devices, missing_devices, other_refusals, would_take
+from windlass.diagnose.node_pools import unready_pool_finding
+from windlass.diagnose.node_words import down_words
 from windlass.diagnose.promised_devices import promised_by_configs, promised_instances, sharing_findings
 from windlass.diagnose.quotas import namespace_key_finding
 from windlass.diagnose.stack_components import COMPONENTS, gpu_nodes
@@ -32,6 +35,7 @@ from windlass.diagnose.workload_faults import (
     plugin_faults,
     workload_fault,
 )
+from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.node import Node
 from windlass.model.pod import Pod
 from windlass.model.requests import pod_requests
@@ -71,6 +75,7 @@ def collect_hypotheses(
         found.append(Hypothesis(_empty_domain(excluded, finding), would_run=True))
     if finding.code == "TAINT_NOT_TOLERATED":
         found += _startup_taints(evidence, analysis)
+        found += [Hypothesis(other)] if (other := _other_devices(analysis)) is not None else []
     quota = _quota_above_capacity(evidence, subject, finding, analysis)
     found += [Hypothesis(quota)] if quota is not None else []
     if finding.code == "RESOURCE_NAME_MISMATCH":
@@ -122,6 +127,35 @@ def _empty_domain(excluded: str, taint: Finding) -> Finding:
     message = f"{excluded}: a node whose taint it does not tolerate counts as an empty domain"
     remedy = f"{SPREAD_REMEDY.replace('cordoned', 'such')}; or tolerate the taint, if the pod may run there"
     return Finding("POD_SPREAD_CONFLICT", message, (taint.message,), remedy=remedy, explains=("TAINT_NOT_TOLERATED",))
+
+
+def are_others(analysis: SchedulingAnalysis) -> bool:
+    """Whether the tainted nodes are those of others: they are full as well, and the taint does not stand for GPUs.
+
+    With a toleration the pod would wait all the same, so that the taint is not what has to be changed.
+    """
+    tainted = [candidate for candidate in analysis.candidates if "TAINT_NOT_TOLERATED" in candidate.permanent_codes]
+    keys = [taint.key for candidate in tainted for taint in nodes.blocking_taints(candidate.node, analysis.pod)]
+    stands_for_gpus = any(GPU_KEY.search(key) for key in keys)
+    return bool(analysis.devices) and not stands_for_gpus and all(candidate.fit.shortfall for candidate in tainted)
+
+
+GPU_KEY = re.compile(r"gpu|nvidia|amd\.com|accelerator", re.I)
+
+
+def _other_devices(analysis: SchedulingAnalysis) -> Finding | None:
+    """The pod may use a GPU node that has devices of another name, and those with its own are for others, and full."""
+    usable = [
+        candidate.node
+        for candidate in analysis.never_candidates
+        if nodes.gpu_resources(candidate.node) and not other_refusals(candidate, ())
+    ]
+    if not usable or not are_others(analysis):
+        return None
+    name, node = next(iter(analysis.devices)), usable[0]
+    has = ", ".join(nodes.gpu_resources(node))
+    message = f"node {node.name}, which the pod may use, has {has} and no {name}; nodes with {name} are kept for others"
+    return Finding("RESOURCE_NAME_MISMATCH", message, explains=("TAINT_NOT_TOLERATED",))
 
 
 def _startup_taints(evidence: Evidence, analysis: SchedulingAnalysis) -> Iterator[Hypothesis]:
@@ -190,6 +224,8 @@ def _is_suspect(evidence: Evidence, candidate: Candidate, analysis: SchedulingAn
         return True
     if finding.code == "RESOURCE_NAME_MISMATCH":
         return True  # the devices are asked for under another name than all nodes advertise: see why
+    if lost_gpus(evidence, node) or fewer_than_its_type(evidence, node) is not None:
+        return True
     promised = promised_instances(node)
     return any(
         missing_devices(node, name) or sharing_findings(evidence, node, name) or name in promised
@@ -201,9 +237,12 @@ def _of_node(
     evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, candidate: Candidate, now: int
 ) -> Iterator[Hypothesis]:
     node, subject = candidate.node, f"node {candidate.node.name}"
-    promised = promised_by_configs(evidence, node) | promised_instances(node)
+    promised = promised_by_configs(evidence, node) | promised_instances(node) | _lost(evidence, node)
     gained = gained_devices(candidate, analysis.devices, promised)
     mended = would_take(candidate, analysis.pod, gained, uncordoned=True)
+    guess = fewer_than_its_type(evidence, node) if not lost_gpus(evidence, node) else None
+    if guess is not None and mended:
+        yield Hypothesis(guess, subject, True, doubt="only the other machines of its type say that it has more GPUs")
     for fault in _faults(evidence, candidate, analysis, finding.code, now):
         if fault.code == finding.code:
             continue  # the engine's own rule has weighed it
@@ -223,6 +262,14 @@ def _of_node(
             yield Hypothesis(shown, subject, False, refuted_by=by)
 
 
+def _lost(evidence: Evidence, node: Node) -> dict[str, int]:
+    """Whole GPUs that the machine has and its node does not offer."""
+    missing = lost_gpus(evidence, node)
+    if not missing and fewer_than_its_type(evidence, node) is not None:
+        missing = of_its_type(evidence, node)[0] - nodes.gpu_resources(node)[GPU_RESOURCE]
+    return {GPU_RESOURCE: missing} if missing else {}
+
+
 def _faults(
     evidence: Evidence, candidate: Candidate, analysis: SchedulingAnalysis, symptom: str, now: int
 ) -> Iterator[Finding]:
@@ -233,7 +280,9 @@ def _faults(
         yield from _blocked_plugin(evidence, candidate, analysis)
         yield from gpu_stack.node_findings(evidence, node, now, name)
         return
-    if any(missing_devices(node, device) for device in analysis.devices):
+    if lost_gpus(evidence, node):
+        yield from _broken_gpus(evidence, candidate)
+    elif any(missing_devices(node, device) for device in analysis.devices):
         yield from _broken_gpus(evidence, candidate)
         yield from gpu_stack.lost_plugin_findings(evidence, node, now)
         if symptom == "SELECTOR_MISMATCH":  # it is matched by this node, which only lacks healthy devices
@@ -243,8 +292,10 @@ def _faults(
     down = nodes.unschedulable_reason(node)
     if down:
         message = f"node {node.name} would take the pod, but is {down}"
-        yield Finding("NODE_UNSCHEDULABLE", message, remedy=nodes.down_remedy(node))
+        yield Finding("NODE_UNSCHEDULABLE", message, down_words(evidence, node), remedy=nodes.down_remedy(node))
         yield from gpu_stack.label_findings(evidence, node)
+    if nodes.not_ready_reason(node):
+        yield from gpu_stack.down_findings(evidence, node)
 
 
 def _agent_faults(evidence: Evidence, node: Node, now: int) -> Iterator[Finding]:
@@ -325,6 +376,9 @@ def _scaling(
 ) -> Iterable[Hypothesis]:
     """What the autoscaler says. That no group matches can't be true where a node matches: then only room is missing."""
     is_matched = item is not None and autoscaler.has_triggered(evidence, item)
+    if item is not None and finding.code == "TAINT_NOT_TOLERATED" and are_others(analysis):
+        yield from _scaling_beside_others(evidence, finding, analysis, item, now)
+        return
     if item is None or not (is_matched or finding.code in FIXED_BY_NEW_NODE):
         return
     broken = autoscaler.loop_failure(evidence, item)
@@ -336,6 +390,9 @@ def _scaling(
         coming = autoscaler.coming_node_finding(evidence, item, now)
         if coming is not None:
             yield Hypothesis(coming, would_run=True)
+        unready = unready_pool_finding(evidence, bool(analysis.devices))
+        if coming is None and unready is not None:
+            yield Hypothesis(unready)
         return
     matching = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
     if found.code == "AUTOSCALER_NO_MATCHING_GROUP" and matching:
@@ -344,6 +401,19 @@ def _scaling(
         yield Hypothesis(found, would_run=True)  # the autoscaler has tried it on a node of the group
     elif finding.code in FIXED_BY_NEW_NODE:
         yield Hypothesis(found)
+
+
+def _scaling_beside_others(
+    evidence: Evidence, finding: Finding, analysis: SchedulingAnalysis, item: ClusterObject, now: int
+) -> Iterator[Hypothesis]:
+    """The same where all nodes with the devices are kept for others: a node of its own is what the pod waits for."""
+    own = msgspec.structs.replace(finding, code="RESOURCE_NAME_MISMATCH")
+    alone = msgspec.structs.replace(analysis, candidates=())
+    for hypothesis in _scaling(evidence, own, alone, item, now):
+        found = hypothesis.finding
+        if not any("taint" in line or "tolerat" in line for line in found.evidence):
+            explains = (*found.explains, "TAINT_NOT_TOLERATED")
+            yield msgspec.structs.replace(hypothesis, finding=msgspec.structs.replace(found, explains=explains))
 
 
 def _ineffective_preemption(evidence: Evidence, subject: Subject, finding: Finding) -> Finding | None:

@@ -70,6 +70,12 @@ def _unheard_of(evidence: Evidence, name: str) -> Finding:
     return Finding("WRONG_SCHEDULER", message, remedy=remedy, missing=missing, suggestion=close, changed_by=USERS)
 
 
+def is_heard_of(evidence: Evidence, name: str, item: ClusterObject) -> bool:
+    """Whether anything in the cluster shows that a scheduler of that name may exist."""
+    traces = (_of_scheduler(evidence, kind, name) for kind in ("Pod", "Lease", "Deployment", "StatefulSet"))
+    return name in DEFAULT_SCHEDULERS or any(traces) or _is_heard_of(evidence, name, item)
+
+
 def is_untouched(evidence: Evidence, item: ClusterObject) -> bool:
     """Whether no scheduler has said anything about a pod of the cluster; one of a manifest has no uid."""
     return bool(item.uid) and not find_condition(item.data, "PodScheduled") and not evidence.events_of(item)

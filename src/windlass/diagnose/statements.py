@@ -76,7 +76,8 @@ REFUSAL = re.compile(
 )
 """That somebody refuses it says more than what the refusal is about."""
 QUOTED_NAMES = re.compile(r"\"[\w./-]*\"|'[\w./-]*'")
-PARTS = re.compile(r"(?<=[^\s:]): |; |\n")
+STATEMENTS = re.compile(r"; |\n")
+WRAPPED = re.compile(r"(?<=[^\s:]): ")
 LONGEST = 4_000
 MANY_PODS = 20
 
@@ -119,9 +120,15 @@ def code_of_words(text: str, vocabulary: _Vocabulary, names: Iterable[str] = ())
     said = QUOTED_NAMES.sub("", text[:LONGEST])
     for name in names:
         said = said.replace(name, "")
-    named = (next((code for code, words in vocabulary if words.search(part)), "") for part in PARTS.split(said))
-    codes = set(filter(None, named))
+    codes = set(filter(None, (_innermost(statement, vocabulary) for statement in STATEMENTS.split(said))))
     return codes.pop() if len(codes) == 1 else ""
+
+
+def _innermost(statement: str, vocabulary: _Vocabulary) -> str:
+    """Of errors that wrap one another, the last that names something: what went wrong first."""
+    parts = reversed(WRAPPED.split(statement))
+    named = (next((code for code, words in vocabulary if words.search(part)), "") for part in parts)
+    return next(filter(None, named), "")
 
 
 def _reports(evidence: Evidence, items: list[ClusterObject], pods: Sequence[ClusterObject]) -> Iterator[Report]:

@@ -35,20 +35,25 @@ class Survey(msgspec.Struct, frozen=True, rename="camel"):
     """Objects that do not run, are not ready or are out of order."""
     not_asked: int = 0
     """How many of them were left out: more than `MAX_ASKED` that are not alike."""
+    has_pods: bool = True
+    """False: no pod is in the evidence, which is not known to have all of them, so that nothing is known of any."""
 
 
 def survey(evidence: Evidence, namespace: str, now: int, configuration: Configuration | None = None) -> Survey:
-    """Raises `InputError` where nothing is known of the namespace."""
+    """Raises `InputError` where nothing is known of the cluster or the namespace."""
+    if not evidence.items:
+        raise InputError("there is no object in the evidence", remedy="windlass dump collects what is asked for")
     known = {item.namespace for item in evidence.items.values()} | {item.name for item in evidence.of_kind("Namespace")}
     if namespace and namespace not in known:
         raise InputError(f"there is nothing of namespace {namespace} in the evidence")
     surveyor = Surveyor(evidence, now, configuration)
     subjects = [subject_of(evidence, item) for item in troubled_objects(evidence, namespace)]
-    weighed = sorted(((concerned_gpus(subject), subject) for subject in subjects), key=lambda pair: -pair[0])
+    weighed = sorted(((concerned_gpus(evidence, subject), subject) for subject in subjects), key=lambda pair: -pair[0])
     answers = [(gpus, subject, surveyor.ask(subject)) for gpus, subject in weighed]
     judged = [Answered(subject, found, gpus) for gpus, subject, found in answers if found is not None]
     entries = make_entries(evidence, [answer for answer in judged if answer.found.state != WELL])
-    return Survey(namespace, entries, len(subjects), len(subjects) - len(judged))
+    has_pods = bool(evidence.of_kind("Pod")) or "Pod" in evidence.complete_kinds
+    return Survey(namespace, entries, len(subjects), len(subjects) - len(judged), has_pods)
 
 
 class Surveyor:

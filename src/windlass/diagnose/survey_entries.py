@@ -13,8 +13,9 @@ import msgspec
 from windlass.diagnose import nodes
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import BLOCKED, UNKNOWN, WAITING, Diagnosis
+from windlass.diagnose.gang import waiting_members
 from windlass.diagnose.nodes import gpu_count
-from windlass.diagnose.operator_reports import wanted_pods
+from windlass.diagnose.operator_reports import is_kept, wanted_pods
 from windlass.diagnose.subject import Subject, phase_of, template_pods
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.digits import is_digits
@@ -130,18 +131,22 @@ def _rank(entry: SurveyEntry) -> tuple[int, int, int, str]:
 # GPUs
 
 
-def concerned_gpus(subject: Subject) -> int:
-    """GPUs that its pods ask for, those that do not run if there are any, or that a node has and does not offer."""
+def concerned_gpus(evidence: Evidence, subject: Subject) -> int:
+    """GPUs that its pods, or those of its gang, ask for (those that do not run or exist, if there are any), or that a
+    node has and does not offer."""
     item = subject.item
     if isinstance(item.decoded, Node):
         return _out_of_service(item.decoded)
-    pods = [pod.decoded for pod in subject.pods if isinstance(pod.decoded, Pod)]
+    siblings = waiting_members(evidence, subject) if item.kind == "Pod" else []
+    pods = [pod.decoded for pod in (*subject.pods, *siblings) if isinstance(pod.decoded, Pod)]
+    templates, wanted = template_pods(item)[0], wanted_pods(nested_map(item.data, "spec"))
+    if is_kept(item):  # its controller replaces those that have ended
+        pods = [pod for pod in pods if not pod.is_terminal] or pods
     if pods:
         absent = sum(_gpus(pod) for pod in pods if pod.status.phase != "Running")
-        return absent or sum(map(_gpus, pods))
-    templates = template_pods(item)[0]
-    each = wanted_pods(nested_map(item.data, "spec")) // max(1, len(templates))
-    return sum(_gpus(pod) * max(1, each) for pod in templates)
+        missing = wanted - len(pods) if len(templates) == 1 and is_kept(item) else 0
+        return absent + max(0, missing) * sum(map(_gpus, templates)) or sum(map(_gpus, pods))
+    return sum(_gpus(pod) * max(1, wanted // len(templates)) for pod in templates)
 
 
 def _gpus(pod: Pod) -> int:

@@ -82,7 +82,10 @@ def _without_pods(evidence: Evidence, namespace: str) -> Iterator[ClusterObject]
             item.kind == "LocalQueue"
         ):  # what its ClusterQueue lacks is said once, where the whole cluster is asked about
             is_asked = bool(namespace or nested_string(item.data, "spec", "stopPolicy"))
-        if is_asked or (evidence.owner(item) is None and _may_lack_pods(evidence, item)):
+        if item.kind == "CronJob":
+            is_asked = any(event.warning for event in evidence.events_of(item))
+        owner = evidence.owner(item)
+        if is_asked or ((owner is None or owner.kind in TOP_KINDS) and _may_lack_pods(evidence, item)):
             yield item
 
 

@@ -9,10 +9,11 @@ from __future__ import annotations
 import msgspec
 
 from windlass.diagnose import nodes
-from windlass.diagnose.conflict_names import SPLIT_REMEDY, failing_agents, port_conflict, split_claims, volume_conflict
+from windlass.diagnose.conflict_names import SPLIT_REMEDY, port_conflict, split_claims, volume_conflict
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.finding import Finding, NodeSummary
 from windlass.diagnose.fit import FitChecker, NodeFit, capacity_and_allocatable
+from windlass.diagnose.node_words import down_words
 from windlass.model.fragmentation import describe_fragmentation
 from windlass.model.names.kubernetes import DISK_PRESSURE_TAINT
 from windlass.model.node import Node
@@ -135,8 +136,13 @@ def explain_cause(evidence: Evidence, fit: FitChecker, analysis: SchedulingAnaly
 
 
 def _device(analysis: SchedulingAnalysis) -> tuple[str, int]:
-    """(name, amount) of the device resource of which the pod requests most."""
-    return max(analysis.devices.items(), key=lambda pair: pair[1], default=("", 0))
+    """(name, amount) of the device resource that most nodes lack; of several, that of which the pod requests most."""
+
+    def rank(pair: tuple[str, int]) -> tuple[int, int]:
+        usable = (candidate for candidate in analysis.candidates if not candidate.permanent_codes)
+        return sum(pair[0] in candidate.fit.shortfall for candidate in usable), pair[1]
+
+    return max(analysis.devices.items(), key=rank, default=("", 0))
 
 
 def _fits_without_faults(fit: FitChecker, analysis: SchedulingAnalysis) -> list[Candidate]:
@@ -159,6 +165,7 @@ def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: s
         message = "no matching GPU has enough left for the requested share"
     elif code == "GPU_FULL":
         message = f"too few {name} are free: {total} on {len(free)} matching node{_plural(len(free))}, {wanted} needed"
+        message += _free_beside(fit, analysis, name)
     elif max(free.values(), default=0) >= need:  # the node has enough: what is in the way lies inside it
         reasons = (reason for candidate in analysis.candidates for reason in candidate.fit.reasons)
         message = next((reason.message for reason in reasons if reason.code == code), "")
@@ -168,6 +175,18 @@ def _gpu_capacity_finding(fit: FitChecker, analysis: SchedulingAnalysis, code: s
         message = f"no GPU of {len(free)} matching node{_plural(len(free))} has free slices where {name} may begin"
         remedy = "ask for a smaller profile, or change the node's MIG layout (windlass plan mig)"
     return Finding(code, message, _free_by_node(free, name), _other_codes(analysis), remedy)
+
+
+def _free_beside(fit: FitChecker, analysis: SchedulingAnalysis, name: str) -> str:
+    """That the node's GPUs are free where another device is what is missing."""
+    if nodes.is_gpu_name(name) and "gpu" in name:
+        return ""
+    usable = [candidate.node.name for candidate in analysis.candidates if not candidate.permanent_codes]
+    for other in analysis.devices:
+        left = sum(max(0, fit.free(node, other)) for node in usable)
+        if other != name and left:
+            return f"; {left} {other} are free beside"
+    return ""
 
 
 def fragmentation_message(fit: FitChecker, analysis: SchedulingAnalysis, fitting: int) -> str:
@@ -272,7 +291,7 @@ def _refused(evidence: Evidence, analysis: SchedulingAnalysis, code: str) -> Fin
     if code == "STORAGE_INSUFFICIENT":
         split = split_claims(evidence, analysis.pod)
         message, remedy = split or volume_conflict(evidence, example.node, analysis.pod), SPLIT_REMEDY if split else ""
-    proof = failing_agents(evidence, example.node) if code == "NODE_UNSCHEDULABLE" else ()
+    proof = down_words(evidence, example.node) if code == "NODE_UNSCHEDULABLE" else ()
     finding = Finding(code, message, proof, others, remedy)
     return _beside_spread(finding, analysis) if code == "NODE_UNSCHEDULABLE" else finding
 

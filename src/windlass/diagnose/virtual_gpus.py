@@ -12,8 +12,9 @@ import msgspec
 
 from windlass.diagnose.evidence import Evidence, once_per_evidence
 from windlass.diagnose.finding import Finding
-from windlass.diagnose.unstructured import nested_bool, nested_int
+from windlass.diagnose.unstructured import nested_bool, nested_int, nested_string
 from windlass.model.digits import is_digits
+from windlass.model.names.kubernetes import DEFAULT_SCHEDULER_NAME
 from windlass.model.pod import Container, Pod, RawQuantity
 from windlass.model.requests import is_extended_resource, parse_amount
 
@@ -51,6 +52,25 @@ def _cards(text: str) -> list[Card]:
         return [Card(nested_int(row, "devmem"), nested_bool(row, "health")) for row in rows if isinstance(row, dict)]
     cards = [row.split(",") for row in text.split(":") if row.count(",") >= 2]
     return [Card(int(card[2]) if is_digits(card[2]) else 0, card[-1].strip() != "false") for card in cards]
+
+
+def foreign_parts(evidence: Evidence, pod: Pod, said: str) -> Finding | None:
+    """The pod asks for parts of cards, and its scheduler looks for them on nodes, where no plugin advertises them."""
+    scheduler = pod.spec.scheduler_name or DEFAULT_SCHEDULER_NAME
+    names = {
+        name for container in pod.spec.containers for name in container.resources.limits if CARD_PARTS.search(name)
+    }
+    unknown = sorted(name for name in names if f"Insufficient {name}" in said)
+    if not unknown:
+        return None
+    message = (
+        f"{scheduler} looks for {', '.join(unknown)} on nodes, and only the scheduler that splits the cards counts that"
+    )
+    others = {nested_string(other.data, "spec", "schedulerName") for other in evidence.of_kind("Pod")}
+    known = next((name for name in sorted(others) if "hami" in name or "volcano" in name), "")
+    remedy = f"set schedulerName: {known}" if known else "set schedulerName to that scheduler"
+    remedy += ", or let its webhook see the pod's namespace (labels that its namespaceSelector leaves out)"
+    return Finding("WRONG_SCHEDULER", message, (f"its scheduler says: {said}",), ("RESOURCE_NAME_MISMATCH",), remedy)
 
 
 def without_card_parts(pod: Pod) -> Pod:

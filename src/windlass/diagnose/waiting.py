@@ -13,14 +13,17 @@ import msgspec
 from windlass.cluster.workloads.pod_sets import placement_marks
 from windlass.diagnose import autoscaler, gang, queue, refusal, unschedulable
 from windlass.diagnose.causes import CAUSES
+from windlass.diagnose.conflict_names import unprovisioned_claim
 from windlass.diagnose.engine_view import engine_finding, queueing_finding, unhealthy_gpus
 from windlass.diagnose.evidence import ClusterObject
 from windlass.diagnose.explanations import FIXED_BY_NEW_NODE, NO_ROOM
 from windlass.diagnose.finding import Finding, MissingEvidence, Patch, RuledOut
 from windlass.diagnose.hypothesis import conclude
 from windlass.diagnose.moves import making_room_finding
+from windlass.diagnose.nested_errors import innermost
 from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.patches import patches_for
+from windlass.diagnose.quotas import closed_queue_finding
 from windlass.diagnose.resource_claims import claim_finding
 from windlass.diagnose.root_causes import collect_hypotheses, no_candidate_finding, with_contributing, with_rollout
 from windlass.diagnose.scheduler_condition import (
@@ -34,13 +37,15 @@ from windlass.diagnose.scheduler_condition import (
 from windlass.diagnose.scheduler_health import (
     DECIDES_WITHIN,
     DEFAULT_SCHEDULERS,
+    is_heard_of,
     is_untouched,
     scheduler_finding,
 )
 from windlass.diagnose.unschedulable import SchedulingAnalysis
 from windlass.diagnose.unstructured import find_condition, nested_maps, nested_string
-from windlass.diagnose.virtual_gpus import registered_cards, too_large_finding, without_card_parts
+from windlass.diagnose.virtual_gpus import foreign_parts, registered_cards, too_large_finding, without_card_parts
 from windlass.diagnose.what_if import WhatIf
+from windlass.diagnose.without_claims import without_claims
 from windlass.model.decision import Hold
 from windlass.model.errors import InputError
 from windlass.model.pod import Pod
@@ -82,6 +87,7 @@ class WaitingInquiry(WhatIf):
         for finding in (
             self.held_finding(),
             _gated(item),
+            closed_queue_finding(self.evidence, self.subject),
         ):
             if finding is not None:
                 return Answer(finding, patches=patches_for(self, finding, None))
@@ -107,9 +113,10 @@ class WaitingInquiry(WhatIf):
     def _without_scheduler(self, item: ClusterObject) -> Answer | None:
         """No scheduler has looked at the pod, and its own does not work: what others say comes after that."""
         created = parse_timestamp(item.created) if item.created else self.now
-        if not is_untouched(self.evidence, item) or self.now - created < DECIDES_WITHIN:
-            return None
         name = nested_string(item.data, "spec", "schedulerName") or DEFAULT_SCHEDULERS[0]
+        is_young = self.now - created < DECIDES_WITHIN  # one that exists may look at it yet
+        if not is_untouched(self.evidence, item) or (is_young and is_heard_of(self.evidence, name, item)):
+            return None
         finding = scheduler_finding(self.evidence, name, item, self.now)
         if finding is None or finding.missing:
             return None
@@ -188,6 +195,7 @@ class WaitingInquiry(WhatIf):
         sibling = self._sibling(pods)
         if sibling is not None:
             return sibling
+        pods = [without_card_parts(pod) for pod in pods] if registered_cards(self.evidence) else pods
         placed = self.fit.count_placeable(pods)
         if placed < len(pods):
             return self._not_all_fit(pods, placed)
@@ -317,6 +325,9 @@ class WaitingInquiry(WhatIf):
         cards = registered_cards(self.evidence)
         if cards and (too_large := too_large_finding(cards, pod)) is not None:
             return Answer(too_large)
+        said = latest_words(self.evidence, item) if item is not None else ""
+        if cards and (foreign := foreign_parts(self.evidence, pod, said)) is not None:
+            return Answer(foreign)
         pod = without_card_parts(pod) if cards else pod
         try:
             hold = self.fit.hold_reason(pod)
@@ -324,6 +335,8 @@ class WaitingInquiry(WhatIf):
         except InputError as error:
             return Answer(Finding(error.code or "INVALID_OBJECT", str(error)))
         if hold is not None and hold.code == "NOT_IMPLEMENTED" and item is not None:
+            if (without := self._without_claims(pod, item, count)) is not None:
+                return without
             message = "it uses resource claims, and the evidence does not show why they are not allocated"
             return Answer(condition_finding(self.evidence, item, message, CLAIMS_MISSING))
         if hold is not None:
@@ -346,6 +359,13 @@ class WaitingInquiry(WhatIf):
         is_certain = found.is_certain and not is_half and not other_words
         return Answer(cause, analysis, patches, links, found.ruled_out, is_certain, other_words)
 
+    def _without_claims(self, pod: Pod, item: ClusterObject, count: int) -> Answer | None:
+        """What keeps the pod off every node even if its claims are left out; None if a node would take it then."""
+        if not pod.spec.resource_claims:
+            return None
+        answer = self.unplaced_answer(without_claims(self.evidence, pod, item), item, count)
+        return None if answer.finding.code in ("NONE", "UNKNOWN", "WRONG_SCHEDULER") else answer
+
     def _cause_finding(self, analysis: SchedulingAnalysis) -> Finding:
         """What the nodes show; the engine's own message where no node shows the engine's cause."""
         code = self._cause_on_nodes(analysis.pod, analysis.count)
@@ -366,6 +386,12 @@ class WaitingInquiry(WhatIf):
             finding = absent
         elif item is not None and (unseen := storage_finding(self.evidence, item)) is not None:
             finding = unseen
+        elif (failing := unprovisioned_claim(self.evidence, analysis.pod)) is not None:
+            message = f"claim {failing[0]} gets no volume: {innermost(failing[1])}"
+            where = f"-n {analysis.pod.metadata.namespace} {failing[0]}"
+            remedy = f"mend what its provisioner names: kubectl describe pvc {where}"
+            proof = (f"event of PersistentVolumeClaim {failing[0]}: {failing[1]}",)
+            finding = Finding("STORAGE_INSUFFICIENT", message, proof, remedy=remedy)
         elif item is not None and not sees_all_pods(self.evidence):
             message = "nothing that you may see blocks it, but the nodes also run pods that you may not see"
             finding = condition_finding(self.evidence, item, message)

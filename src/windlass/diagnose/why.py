@@ -9,12 +9,14 @@ If the evidence is not enough, the answer names what is missing and does not gue
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from math import inf
 
 import msgspec
 
 from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
+from windlass.diagnose.attempts import current_pods
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
 from windlass.diagnose.engine_view import engine_finding, queueing_finding
@@ -25,7 +27,10 @@ from windlass.diagnose.freeze_state import with_freeze
 from windlass.diagnose.gpu_stack import layer_below_finding
 from windlass.diagnose.holders import gpu_holders
 from windlass.diagnose.hypothesis import Conclusion
+from windlass.diagnose.log_patterns import LONG_LINE
 from windlass.diagnose.moves import asked_finding, move_lines
+from windlass.diagnose.nested_errors import innermost
+from windlass.diagnose.node_words import down_words
 from windlass.diagnose.nodes import down_remedy, not_ready_reason
 from windlass.diagnose.operator_nodes import with_operator_notes
 from windlass.diagnose.operator_reports import (
@@ -35,15 +40,18 @@ from windlass.diagnose.operator_reports import (
     is_kept,
     is_served,
     missing_pods,
+    rests,
+    unready_object_finding,
 )
 from windlass.diagnose.patches import patches_for, shown
-from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, stuck_finding
+from windlass.diagnose.pod_status import PULL_PATIENCE, ended_at, is_failing, stuck_finding
 from windlass.diagnose.podless_objects import podless_object_finding
-from windlass.diagnose.quotas import quota_finding
+from windlass.diagnose.quotas import closed_queue_finding, quota_finding
 from windlass.diagnose.reports import reports_about
 from windlass.diagnose.scheduler_health import scheduler_finding
 from windlass.diagnose.statements import worded_finding
 from windlass.diagnose.subject import Subject, find_subject, node_of, phase_of, subject_of
+from windlass.diagnose.suspended import suspended_part_finding
 from windlass.diagnose.unstructured import find_condition, nested_string
 from windlass.diagnose.waiting import Answer, WaitingInquiry
 from windlass.diagnose.workload_faults import controller_fault, controllers_of, dependency_fault, named_scheduler
@@ -211,8 +219,10 @@ class Inquiry(WaitingInquiry):
         ) + tuple(MissingEvidence(what, command) for what, command in self.evidence.failed_queries)
 
     def _answer(self) -> Answer:
-        if is_done(self.subject.item) and not self.subject.pending:
+        is_failing_kept = is_kept(self.subject.item) and any(map(is_failing, current_pods(self.subject, self.now)))
+        if is_done(self.subject.item) and not self.subject.pending and not is_failing_kept:
             state = "has all its pods, and they are ready" if is_kept(self.subject.item) else "has completed"
+            state = "wants no pods (replicas: 0)" if rests(self.subject.item) else state
             return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} {state}"))
         own_finding = podless_object_finding(self.evidence, self.subject.item, self.now)
         if own_finding is not None:
@@ -223,7 +233,7 @@ class Inquiry(WaitingInquiry):
             return Answer(fault, patches=patches_for(self, fault, None))
         if not self.subject.pods:
             return self._without_pods()
-        placed = [pod for pod in self.subject.pods if node_of(pod)]
+        placed = [pod for pod in current_pods(self.subject, self.now) if node_of(pod)]
         waiting = self.subject.pending
         if waiting:
             return self.waiting_answer(waiting)
@@ -244,6 +254,7 @@ class Inquiry(WaitingInquiry):
         stages: tuple[Callable[[], Finding | None], ...] = (
             lambda: gang.deadlock_finding(self.evidence, self.subject),
             lambda: quota_finding(self.evidence, self.subject),
+            lambda: closed_queue_finding(self.evidence, self.subject),
             self.held_finding,
             lambda: asked_finding(self.engine.asks_for(self._keys) if self.evidence.nodes else ()),
         )
@@ -253,6 +264,8 @@ class Inquiry(WaitingInquiry):
         failure = failure_conclusion(self.evidence, self.subject, 0, self.now)
         if failure is not None:
             return self._concluded(failure)
+        if rests(self.subject.item):
+            return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is between two runs"))
         if (behind := self._unmade()) is not None:
             return Answer(behind)
         if not self.templates:
@@ -323,7 +336,11 @@ class Inquiry(WaitingInquiry):
         for pod in pods[:50]:
             node = self.evidence.nodes.get(node_of(pod))
             if node is not None and phase_of(pod) in ("Running", "Pending", "Unknown") and not_ready_reason(node):
-                return Answer(_on_lost_node(pod, node))
+                return Answer(_on_lost_node(pod, node, down_words(self.evidence, node)))
+        if (gone := next(filter(None, map(self._on_no_node, pods[:50])), None)) is not None:
+            return Answer(gone)
+        if (part := suspended_part_finding(self.evidence, self.subject, self.now)) is not None:
+            return Answer(part)
         lacking = missing_pods(self.subject.item, self.subject.pods, self.now)
         failure = failure_conclusion(self.evidence, self.subject, lacking, self.now)
         if failure is not None:
@@ -335,8 +352,8 @@ class Inquiry(WaitingInquiry):
             message = f"{starting[0].title} was bound to node {node_of(starting[0])} {format_duration(int(since))} ago"
             warnings = [event for event in self.evidence.events_of(starting[0]) if event.warning]
             said = tuple(f"event of {starting[0].title}: {event.message}" for event in warnings[-1:])
-            network = f"{message}, and its network is not set up" if _lacks_network(warnings) else ""
-            unstarted = _unknown(network or f"{message}, and has not started", self.subject, said)
+            lack = _sandbox_lack(warnings)
+            unstarted = _unknown(f"{message}, and {lack or 'has not started'}", self.subject, said)
             below = layer_below_finding(self.evidence, starting[0], self.now)
             return Answer(below or unstarted)
         if starting:
@@ -346,15 +363,35 @@ class Inquiry(WaitingInquiry):
         stuck = (stuck_finding(self.evidence, pod, self.now, LONG_START) for pod in pods)
         if (found_stuck := next(filter(None, stuck), None)) is not None:
             return Answer(found_stuck)
+        if (unready := unready_object_finding(self.subject, self.now)) is not None:
+            return Answer(unready)
         phases = ", ".join(sorted({phase_of(pod) or "unknown" for pod in self.subject.pods}))
         return Answer(Finding("NONE", f"nothing is wrong: {self.subject.title} is {phases}"))
+
+    def _on_no_node(self, pod: ClusterObject) -> Finding | None:
+        """The node that the pod names is not among those of the cluster."""
+        node, waits = node_of(pod), phase_of(pod) in ("Pending", "Unknown")
+        if not waits or not self.evidence.nodes or node in self.evidence.nodes or self.settings.node_selector:
+            return None
+        named = find_condition(pod.data, "PodScheduled")
+        by = "its manifest names it (spec.nodeName)" if not named else "it was deleted after the pod was placed there"
+        message = f"there is no node {node}, on which {pod.title} should run: {by}"
+        remedy = "take spec.nodeName out of the manifest and create the pod again"
+        if named:
+            remedy = (
+                f"delete the pod, so that its owner makes it again: kubectl delete pod -n {pod.namespace} {pod.name}"
+            )
+        unread = MissingEvidence("all nodes", f"kubectl get node {node}")
+        missing = () if "Node" in self.evidence.complete_kinds else (unread,)
+        return Finding("NODE_UNSCHEDULABLE", message, remedy=remedy, missing=missing)
 
     def _awaited(self, pod: ClusterObject) -> Answer | None:
         """An init container runs until a sibling is up, and that finds no node or fails: the sibling's own cause."""
         container = gang.waiting_init_container(pod)
         awaited = gang.awaited_sibling(self.evidence, pod) if container else None
         if awaited is None:
-            return None
+            behind = dependency_fault(self.evidence, pod, self.now, container) if container else None
+            return Answer(behind) if behind is not None else None
         sibling, is_leader = awaited
         answer, waits = self._ask_about(sibling), f"init container {container} of {pod.title} waits for {sibling.title}"
         link = Finding("GANG_INCOMPLETE", f"{waits}, which does not run")
@@ -404,7 +441,7 @@ def _with_node(cause: Finding, pod: ClusterObject) -> Finding:
     return msgspec.structs.replace(cause, headline=f"on node {node_of(pod)}, {cause.message}")
 
 
-def _on_lost_node(pod: ClusterObject, node: Node) -> Finding:
+def _on_lost_node(pod: ClusterObject, node: Node, said: tuple[str, ...]) -> Finding:
     """A pod of a node that is not ready; one that was deleted stays until somebody confirms that it has ended."""
     message, remedy = f"its node {node.name} is {not_ready_reason(node)}", down_remedy(node)
     if nested_string(pod.data, "metadata", "deletionTimestamp"):
@@ -414,7 +451,7 @@ def _on_lost_node(pod: ClusterObject, node: Node) -> Finding:
             "node.kubernetes.io/out-of-service=nodeshutdown:NoExecute, or "
             f"kubectl delete pod -n {pod.namespace} {pod.name} --force --grace-period=0"
         )
-    return Finding("NODE_UNSCHEDULABLE", message, remedy=remedy)
+    return Finding("NODE_UNSCHEDULABLE", message, said, remedy=remedy)
 
 
 def _scheduled_at(pod: ClusterObject) -> int | float:
@@ -423,9 +460,16 @@ def _scheduled_at(pod: ClusterObject) -> int | float:
     return parse_timestamp(moment) if moment else inf
 
 
-def _lacks_network(warnings: Sequence[Event]) -> bool:
-    """Whether the last of the kubelet's warnings is that the sandbox, which holds the pod's network, can't be made."""
-    return bool(warnings) and warnings[-1].reason == "FailedCreatePodSandBox"
+def _sandbox_lack(warnings: Sequence[Event]) -> str:
+    """What the sandbox of the pod lacks, if the last of the kubelet's warnings is that it can't be made."""
+    if not warnings or warnings[-1].reason != "FailedCreatePodSandBox":
+        return ""
+    is_network = NETWORK_WORDS.search(warnings[-1].message)
+    what = "its network is not set up" if is_network else "its sandbox can't be made"
+    return f"{what}: {innermost(warnings[-1].message)[:LONG_LINE]}"
+
+
+NETWORK_WORDS = re.compile(r"network|\bcni\b|\bip\b|multus", re.I)
 
 
 def _unknown(message: str, subject: Subject, said: tuple[str, ...] = ()) -> Finding:

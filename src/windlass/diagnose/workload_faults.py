@@ -24,6 +24,7 @@ from windlass.diagnose.scheduler_condition import codes_of_message
 from windlass.diagnose.stack_components import FAILURE_CODES, component_of, container_failure
 from windlass.diagnose.subject import Subject, is_waiting, node_of, owners_of, template_pods
 from windlass.diagnose.unstructured import find_condition, nested, nested_int, nested_map, nested_maps, nested_string
+from windlass.model.names.nvidia import DEPLOY_LABEL_PREFIX
 from windlass.model.node import Node
 from windlass.model.taints import is_lifecycle_taint
 
@@ -75,6 +76,8 @@ def daemonset_exclusion(daemon: ClusterObject, node: Node) -> str:
         return ""
     pod = pods[0]
     misses = nodes.selector_mismatches(node, pod)
+    if misses and misses[0].startswith(DEPLOY_LABEL_PREFIX) and node.labels.get(OPERANDS_LABEL) == "false":
+        return f"label {misses[0]}: the node is labelled {OPERANDS_LABEL}=false, so the operator deploys nothing there"
     if misses:
         return f"label {misses[0]}"
     taints = [taint for taint in nodes.blocking_taints(node, pod) if not is_lifecycle_taint(taint.key)]
@@ -94,6 +97,7 @@ def exclusion_finding(daemon: ClusterObject, node: Node) -> Finding | None:
     return Finding(code, f"{daemon.title} has no pod on node {node.name}: {why}{hint}", remedy=remedy)
 
 
+OPERANDS_LABEL = f"{DEPLOY_LABEL_PREFIX}operands"
 ALIKE = 0.75
 """How similar two names of labels are that probably mean the same."""
 
@@ -132,10 +136,23 @@ REMEDIES = (
         "change what the message names in the pod's template, or, if it has to be so, have the namespace labelled "
         "pod-security.kubernetes.io/enforce=privileged",
     ),
-    (re.compile(r"error looking up|no PriorityClass", re.I), "create what the message names, or correct the name"),
+    (
+        re.compile(r"error looking up|no PriorityClass|RuntimeClass \S+ not found", re.I),
+        "create what the message names, or correct the name",
+    ),
     (
         re.compile(r"(max|min)imum \S+ usage per (Container|Pod|PersistentVolumeClaim) is"),
         "ask for what the namespace's LimitRange allows, or have it changed (kubectl get limitrange -o yaml)",
+    ),
+    (
+        re.compile(r"max limit to request ratio per"),
+        "raise the request, or lower the limit, or have the namespace's LimitRange changed (kubectl get limitrange "
+        "-o yaml)",
+    ),
+    (
+        re.compile(r"must be less than or equal to (cpu|memory|ephemeral-storage) limit"),
+        "state a limit of at least the request: where the template has none, a LimitRange of the namespace sets it "
+        "(kubectl get limitrange -o yaml)",
     ),
     (
         re.compile(r"priority admission controller computed", re.I),
@@ -153,8 +170,10 @@ def _essence(match: PatternMatch) -> str:
 
 
 ESSENCE = re.compile(
-    r"exceeded quota:|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
+    r"exceeded quota:|RuntimeClass \S+ not found"
+    r"|insufficient quota|admission webhook|violates Pod|failed calling webhook|queue \w+ quota"
     r"|error looking up|no PriorityClass|(max|min)imum \S+ usage per|the \w+ value of (priority|Preemption)"
+    r"|\S+ max limit to request ratio per|spec\.[\w.\[\]]+: (Invalid|Required|Forbidden|Unsupported|Duplicate)"
     r"|unable to create new content|(\w+ )?\S+ is not (permitted|allowed) (in|by)",
     re.I,
 )
@@ -167,7 +186,10 @@ def pod_fault(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | Non
     if is_waiting(pod):
         message = nested_string(find_condition(pod.data, "PodScheduled"), "message")
         codes = codes_of_message(message)
-        return Finding(codes[0], f"{pod.title} finds no node: {message}") if len(codes) == 1 else None
+        if target := _target_node(pod):  # that it selects by name excludes all nodes but its own
+            codes = [code for code in codes if code != "SELECTOR_MISMATCH"]
+        where = f"{pod.title} finds no room on node {target}" if target else f"{pod.title} finds no node"
+        return Finding(codes[0], f"{where}: {message}") if len(codes) == 1 else None
     failures = [*pull_findings(evidence, pod, now), *memory_findings(pod)]
     if failures:
         found = failures[0]
@@ -360,10 +382,14 @@ def _serves(item: ClusterObject, service: str, known: list[ClusterObject]) -> bo
 # What a program depends on
 
 
-def dependency_fault(evidence: Evidence, pod: ClusterObject, now: int) -> Finding | None:
-    """The failing workload behind the service, or the name resolution, that the pod's last complaints are about."""
+def dependency_fault(evidence: Evidence, pod: ClusterObject, now: int, waits_in: str = "") -> Finding | None:
+    """The failing workload behind the service, or the name resolution, that the pod's last complaints are about.
+
+    An init container that waits (`waits_in`) does not complain: all that it says counts.
+    """
     for log in current_logs(evidence, pod):
-        for line in [line for line in log.lines if COMPLAINS.search(line)][-MANY_COMPLAINTS:]:
+        is_waiting_log = bool(waits_in) and log.origin.endswith(f"({waits_in})")
+        for line in [line for line in log.lines if is_waiting_log or COMPLAINS.search(line)][-MANY_COMPLAINTS:]:
             for owner in _dependencies(evidence, pod, line):
                 fault = workload_fault(evidence, owner, now) or _crash(evidence, owner)
                 if fault is not None and owner not in owners_of(evidence, pod):

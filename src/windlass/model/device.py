@@ -34,12 +34,20 @@ from windlass.model.names.nvidia import (
 from windlass.model.names.others import ALIBABA_COUNT, ALIBABA_MODEL
 from windlass.model.names.windlass import (
     DEVICES_LAYOUT_ANNOTATION,
+    HELD_DEVICES_ANNOTATION,
+    REPAIR_UNTIL_ANNOTATION,
     TOPOLOGY_MANAGER_ANNOTATION,
     UNHEALTHY_DEVICES_ANNOTATION,
 )
 from windlass.model.node import Node
 
-NODE_ANNOTATIONS = (DEVICES_LAYOUT_ANNOTATION, TOPOLOGY_MANAGER_ANNOTATION, UNHEALTHY_DEVICES_ANNOTATION)
+NODE_ANNOTATIONS = (
+    DEVICES_LAYOUT_ANNOTATION,
+    HELD_DEVICES_ANNOTATION,
+    REPAIR_UNTIL_ANNOTATION,
+    TOPOLOGY_MANAGER_ANNOTATION,
+    UNHEALTHY_DEVICES_ANNOTATION,
+)
 """The annotations of a node that placement reads: a change of any other one is no change to it."""
 MAX_DEVICES = 16
 """GPUs of one node that are told apart: a packed grant has one hexadecimal digit per device."""

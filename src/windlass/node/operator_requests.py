@@ -13,7 +13,8 @@ from typing import Any
 
 import msgspec
 
-from windlass.model.names.windlass import HELD_DEVICES_ANNOTATION, NODE_ANSWER_ANNOTATION, NODE_REQUEST_ANNOTATION
+from windlass.model.names.windlass import NODE_ANSWER_ANNOTATION, NODE_REQUEST_ANNOTATION
+from windlass.model.repair_state import held_devices
 from windlass.node.atomic_file import write_atomically
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
 from windlass.node.exporter.collection_context import DeviceHolder
@@ -48,8 +49,7 @@ class OperatorRequests:
 
     def on_node(self, node: Mapping[str, Any]) -> None:
         annotations = node.get("metadata", {}).get("annotations") or {}
-        indices = {int(part) for part in annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if part.isdigit()}
-        self._hold(indices)
+        self._hold(set(held_devices(annotations)))
         request = decode_request(annotations.get(NODE_REQUEST_ANNOTATION, ""))
         answer = decode_answer(annotations.get(NODE_ANSWER_ANNOTATION, ""))
         is_answered = request is None or (answer is not None and answer.id == request.id)

@@ -22,27 +22,32 @@ from windlass.kube.client import KubeClient
 from windlass.kube.errors import ApiError, Conflict, NotFound, NotSent, ServerUnavailable
 from windlass.kube.events import Event, EventRecorder, EventRegarding
 from windlass.kube.request import MERGE_PATCH, STRATEGIC_PATCH, Request
-from windlass.kube.resources import NODES, PODS
+from windlass.kube.resources import NODES, PODS, Resource
 from windlass.model.meta import ObjectMeta
-from windlass.model.names.windlass import LEAVE_ANNOTATION, OPERATOR_API_VERSION
+from windlass.model.names.windlass import LEAVE_ANNOTATION, OPERATOR_API_VERSION, STOPPED_FOR_ANNOTATION
 from windlass.model.times import format_timestamp
 from windlass.operator.cache import OperatorCache
 from windlass.operator.kinds.codec import status_tree
 from windlass.operator.kinds.gpu_repair import GPURepair, Ticket
 from windlass.operator.kinds.reasons import REASONS, Reason
 from windlass.operator.observed import GPU_READY_CONDITION
-from windlass.operator.resources import DAEMON_SETS, NVIDIA_DRIVERS, OPERATOR_RESOURCES
+from windlass.operator.resources import DAEMON_SETS, JOBS, NVIDIA_DRIVERS, OPERATOR_RESOURCES, STATEFUL_SETS
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CallTicketHook,
+    CreateJob,
     CreateNvidiaDriver,
     CreateObject,
     DeleteDaemonSet,
+    DeleteJob,
     DeleteNvidiaDriver,
     EvictPods,
     PatchNode,
+    PatchStatefulSet,
     PutNodeCondition,
     PutStatus,
+    ResumeWorkload,
+    StopWorkload,
     TellPods,
     Write,
 )
@@ -69,7 +74,7 @@ class Applier:
             await self._apply(write)
         except NotFound as error:
             # Of what is created, the kind or the namespace is missing.
-            is_lost = isinstance(write, CreateObject | ApplyDaemonSet | CreateNvidiaDriver)
+            is_lost = isinstance(write, CreateObject | ApplyDaemonSet | CreateJob | CreateNvidiaDriver)
             self._forget(write)
             log.log(logging.WARNING if is_lost else logging.INFO, "%s: %s", type(write).__name__, error)
             return not is_lost
@@ -108,6 +113,11 @@ class Applier:
                 self._cache.put_answer("Node", "v1", answer)
             case EvictPods(pods, reason):
                 self._evict(pods, reason)
+            case StopWorkload():
+                self._stop(write)
+            case ResumeWorkload(key, uid, api_version):
+                await self._set_active(_workloads(api_version), key, uid, is_active=True, stopped_for=None)
+                log.info("activated Workload %s", key)
             case TellPods(pods, request):
                 for key, uid in pods:
                     await self._send(annotate(PODS, key, uid, {LEAVE_ANNOTATION: request}))
@@ -121,6 +131,19 @@ class Applier:
                 body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
                 await self._send(Request("DELETE", DAEMON_SETS.path(key), body=body))
                 log.info("deleted DaemonSet %s", name)
+            case PatchStatefulSet():
+                answer = await self._send(patch_stateful_set(write))
+                self._cache.put_answer("StatefulSet", "apps/v1", answer)
+                log.info("StatefulSet %s: %s from pod %d on", write.key, write.image, write.partition)
+            case CreateJob(name, body):
+                path = JOBS.namespace_collection(body["metadata"]["namespace"])
+                answer = await self._send(Request("POST", path, MANAGED_BY, body))
+                self._cache.put_answer("Job", "batch/v1", answer)
+                log.info("created Job %s", name)
+            case DeleteJob(name, namespace, uid):
+                body = {"preconditions": {"uid": uid}, "propagationPolicy": "Background"}
+                await self._send(Request("DELETE", JOBS.path(f"{namespace}/{name}"), body=body))
+                log.info("deleted Job %s", name)
             case CreateNvidiaDriver(name, body):
                 answer = await self._send(Request("POST", NVIDIA_DRIVERS.collection, MANAGED_BY, body))
                 self._cache.put_answer("NVIDIADriver", NVIDIA_DRIVERS.api_version, answer)
@@ -146,6 +169,23 @@ class Applier:
     def _evict(self, pods: tuple[tuple[str, str], ...], reason: str) -> None:
         victim = Victim(workload=pods[0][0], pods=pods, reason=NODE_MAINTENANCE, detail=reason)
         self.evictor.evict(f"{reason}/{pods[0][0]}", [victim])
+
+    def _stop(self, write: StopWorkload) -> None:
+        async def stop() -> None:
+            resource = _workloads(write.api_version)
+            await self._set_active(resource, write.key, write.uid, is_active=False, stopped_for=write.reason)
+            log.info("deactivated Workload %s for %s", write.key, write.reason)
+
+        victim = Victim(write.key, write.pods, NODE_MAINTENANCE, stop=stop, detail=write.reason)
+        self.evictor.evict(f"{write.reason}/{write.key}", [victim])
+
+    async def _set_active(
+        self, resource: Resource, key: str, uid: str, *, is_active: bool, stopped_for: str | None
+    ) -> None:
+        metadata = {"uid": uid, "annotations": {STOPPED_FOR_ANNOTATION: stopped_for}}
+        body = {"metadata": metadata, "spec": {"active": is_active}}
+        answer = await self._send(Request("PATCH", resource.path(key), MANAGED_BY, body, MERGE_PATCH))
+        self._cache.put_answer("Workload", resource.api_version, answer)
 
     def _on_refused(self, preemptor: str, pod: str, message: str) -> None:
         self._cache.refusals[pod] = message
@@ -180,6 +220,11 @@ class Applier:
             await self._put_status("GPURepair", write.repair, version, status_tree(status))
 
 
+def _workloads(api_version: str) -> Resource:
+    group, _, version = api_version.partition("/")
+    return Resource("Workload", "workloads", group, version)
+
+
 def report_event(write: PutStatus, metadata: ObjectMeta) -> Event | None:
     """What happened, until when it may last, and what follows then; None if there is nothing to say."""
     status: Any = write.status
@@ -205,6 +250,17 @@ def patch_node(write: PatchNode) -> Request:
     if write.taints is not None:
         body["spec"] = {"taints": msgspec.to_builtins(write.taints)}
     return Request("PATCH", NODES.path(write.name), MANAGED_BY, body, MERGE_PATCH)
+
+
+def patch_stateful_set(write: PatchStatefulSet) -> Request:
+    """In one write: the image alone would reach every pod."""
+    containers = [{"name": write.container, "image": write.image}]
+    spec = {
+        "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"partition": write.partition}},
+        "template": {"spec": {"containers": containers}},
+    }
+    body = {"metadata": {"resourceVersion": write.version}, "spec": spec}
+    return Request("PATCH", STATEFUL_SETS.path(write.key), MANAGED_BY, body, STRATEGIC_PATCH)
 
 
 def put_condition(write: PutNodeCondition, now: float) -> Request:

@@ -17,6 +17,8 @@ from windlass.model.convert import convert
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct, ObjectMeta
 from windlass.model.names.kubernetes import APP_MANAGED_BY_LABEL
+from windlass.model.names.windlass import CANARY_LABEL
+from windlass.operator.canary_jobs import CanaryJob, JobWire, canary_job
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.owners import is_agent
 from windlass.operator.kinds.codec import STRUCTS, decode_operator_object
@@ -29,12 +31,23 @@ from windlass.operator.observed import (
     NodeView,
     NvidiaDriver,
     Observed,
-    PodObject,
-    PodView,
     RevisionSet,
+    RoomReading,
     node_view,
-    pod_view,
 )
+from windlass.operator.pods import PodObject, PodView, pod_view
+from windlass.operator.queued_work import (
+    OwnerLink,
+    OwnerWire,
+    QueuedWork,
+    QueuedWorks,
+    WorkloadWire,
+    owner_link,
+    queued_work,
+    queued_works,
+)
+from windlass.operator.resources import CANARY_NAMESPACE, OWNER_KINDS
+from windlass.operator.stateful_sets import StatefulSetView, StatefulSetWire, stateful_set
 
 
 class _DaemonSet(KubeStruct, frozen=True):
@@ -79,6 +92,14 @@ def observed_object(tree: Mapping[str, Any]) -> object:
     if kind == "Pod":
         pod = _converted(tree, PodObject)
         return pod_view(pod) or Ended(f"{pod.metadata.namespace or 'default'}/{pod.metadata.name}")
+    if kind == "StatefulSet":
+        return stateful_set(_converted(tree, StatefulSetWire))
+    if kind == "Workload":
+        return queued_work(_converted(tree, WorkloadWire), str(tree["apiVersion"]))
+    if kind == "Job" and CANARY_LABEL in (tree["metadata"].get("labels") or {}):
+        return canary_job(_converted(tree, JobWire))
+    if kind in OWNER_KINDS:
+        return owner_link(_converted(tree, OwnerWire), str(kind))
     if kind == "DaemonSet":
         return _converted(tree, _DaemonSet)
     if kind == "NVIDIADriver":
@@ -110,8 +131,13 @@ def _converted(tree: Mapping[str, Any], struct: type[Any]) -> Any:
 
 
 class OperatorCache:
-    def __init__(self, namespace: str, on_change: Callable[[], None] = lambda: None) -> None:
-        self._namespace, self._on_change = namespace, on_change
+    def __init__(
+        self,
+        namespace: str,
+        on_change: Callable[[], None] = lambda: None,
+        canary_namespace: str = CANARY_NAMESPACE,
+    ) -> None:
+        self._namespace, self._on_change, self._canary_namespace = namespace, on_change, canary_namespace
         self._nodes: dict[str, NodeView] = {}
         self._pods: dict[str, PodView] = {}
         self._pods_by_node: dict[str, dict[str, PodView]] = {}
@@ -119,8 +145,14 @@ class OperatorCache:
         self._daemon_sets: dict[str, RevisionSet] = {}
         self._agent = ANY_AGENT
         self._nvidia_drivers: dict[str, NvidiaDriver] = {}
+        self._stateful_sets: dict[str, StatefulSetView] = {}
+        self._jobs: dict[str, CanaryJob] = {}
+        self._works: dict[str, QueuedWork] = {}
+        self._owners: dict[tuple[str, str], OwnerLink] = {}
+        self._queued: QueuedWorks | None = None
         self._invalid: dict[tuple[str, str], Invalid] = {}
         self.readings: dict[tuple[str, str], GateReading] = {}
+        self.rooms: dict[str, RoomReading] | None = None
         self.refusals: dict[str, str] = {}
 
     def push(self, deltas: Sequence[Delta]) -> None:
@@ -139,6 +171,8 @@ class OperatorCache:
 
     def observed(self) -> Observed:
         objects = self._objects
+        if self._queued is None:
+            self._queued = queued_works(self._works, self._owners)
         return Observed(
             stacks=tuple(objects["GPUStack"][name] for name in sorted(objects["GPUStack"])),
             nodes=dict(self._nodes),
@@ -150,8 +184,13 @@ class OperatorCache:
             agent=self._agent[1],
             nvidia_drivers=dict(self._nvidia_drivers),
             readings=dict(self.readings),
+            queued=self._queued,
+            rooms=dict(self.rooms) if self.rooms is not None else None,
             refusals=dict(self.refusals),
             invalid=tuple(self._invalid.values()),
+            stateful_sets=dict(self._stateful_sets),
+            jobs=dict(self._jobs),
+            canary_namespace=self._canary_namespace,
             namespace=self._namespace,
         )
 
@@ -181,6 +220,18 @@ class OperatorCache:
             self._forget_pod(obj.key)
         elif isinstance(obj, _DaemonSet):
             self._put_daemon_set(obj)
+        elif isinstance(obj, QueuedWork):
+            if _is_newer(obj.version, self._works.get(obj.key)):
+                self._works[obj.key], self._queued = obj, None
+        elif isinstance(obj, StatefulSetView):
+            if _is_newer(obj.version, self._stateful_sets.get(obj.key)):
+                self._stateful_sets[obj.key] = obj
+        elif isinstance(obj, CanaryJob):
+            if obj.namespace == self._canary_namespace:
+                self._jobs[obj.name] = obj
+        elif isinstance(obj, OwnerLink):
+            if obj.owner:  # most have none, and are no way to anything
+                self._owners[obj.kind, obj.key], self._queued = obj, None
         elif isinstance(obj, NvidiaDriver):
             self._nvidia_drivers[obj.name] = obj
         else:
@@ -222,13 +273,25 @@ class OperatorCache:
                 self._agent = ANY_AGENT if self._agent[0] == name else self._agent
         elif kind == "NVIDIADriver":
             self._nvidia_drivers.pop(key, None)
+        elif kind == "StatefulSet":
+            self._stateful_sets.pop(key, None)
+        elif kind == "Workload":
+            self._works.pop(key, None)
+            self._queued = None
+        elif kind == "Job" and key.partition("/")[0] == self._canary_namespace:
+            self._jobs.pop(key.partition("/")[2], None)
+        elif (kind, key) in self._owners:
+            del self._owners[kind, key]
+            self._queued = None
         elif kind in self._objects:
             self._objects[kind].pop(key, None)
             self._invalid.pop((kind, key), None)
 
 
 def _version(known: Any) -> str:
-    return str(known.version if isinstance(known, NodeView) else known.metadata.resource_version)
+    return str(
+        known.version if isinstance(known, NodeView | QueuedWork | StatefulSetView) else known.metadata.resource_version
+    )
 
 
 def _is_newer(version: str, known: Any) -> bool:

@@ -28,9 +28,10 @@ from windlass.operator.apply import Applier
 from windlass.operator.cache import OperatorCache, decode_observed
 from windlass.operator.decide import decide
 from windlass.operator.gate_readings import ask, fill_query
-from windlass.operator.observed import Observed
-from windlass.operator.resources import WATCHED_BY_OPERATOR
-from windlass.operator.writes import CallTicketHook, Decision, EvictPods, Write
+from windlass.operator.observed import Observed, RoomQuestion
+from windlass.operator.resources import CANARY_NAMESPACE, WATCHED_BY_OPERATOR
+from windlass.operator.room_readings import read_rooms
+from windlass.operator.writes import CallTicketHook, Decision, EvictPods, StopWorkload, Write
 from windlass.scheduler.health_server import HealthServer
 
 log = logging.getLogger(__name__)
@@ -40,7 +41,7 @@ BATCH_SECONDS = 0.2
 GATE_SECONDS = 15
 MAX_FAILURE_PAUSE = 30.0
 CONCURRENT_WRITES = 16
-REPEATED, REPEAT_SECONDS = (EvictPods, CallTicketHook), 5.0
+REPEATED, REPEAT_SECONDS = (EvictPods, StopWorkload, CallTicketHook), 5.0
 """Writes that are decided again until they have succeeded; by themselves they are no reason to decide at once."""
 STUCK_SECONDS = 120.0
 CONTROLLER = "windlass.dev/operator"
@@ -58,6 +59,7 @@ class OperatorOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The most that this replica asks of the API server."""
     listen: tuple[str, int] | None = None
     driver_namespace: str = "windlass-node"
+    canary_namespace: str = CANARY_NAMESPACE
     prometheus: str = ""
     gate_seconds: int = GATE_SECONDS
 
@@ -66,7 +68,7 @@ class Operator:
     def __init__(self, client: KubeClient, options: OperatorOptions) -> None:
         self._client, self._options = client, options
         self._changed = asyncio.Event()
-        self.cache = OperatorCache(options.driver_namespace, self._changed.set)
+        self.cache = OperatorCache(options.driver_namespace, self._changed.set, options.canary_namespace)
         self.informers = Informers(client, self.cache.push, WATCHED_BY_OPERATOR, decode=decode_observed)
         self.recorder = EventRecorder(client, options.identity, CONTROLLER)
         client.write_gate = WriteGate(client, options.lease_namespace)
@@ -82,6 +84,8 @@ class Operator:
             client.seconds_to_write = lambda: self.leader_elector.seconds_left
         self.applier = Applier(client, self.cache, self.recorder, self._may_write)
         self._health = HealthServer(self._unhealthy, self._not_ready, lambda: b"")
+        self.cache.rooms = {}
+        self._asking: asyncio.Task[None] | None = None
         self._decided_at = time.monotonic()
         self._shown: set[str] = set()
 
@@ -104,9 +108,10 @@ class Operator:
             await self.recorder.drain(2.0)
             if self._options.leader_elect:
                 await self.leader_elector.release()
-            for task in (*tasks, stopped):
+            waiting = (*tasks, stopped, *([self._asking] if self._asking is not None else ()))
+            for task in waiting:
                 task.cancel()
-            await asyncio.gather(*tasks, stopped, return_exceptions=True)
+            await asyncio.gather(*waiting, return_exceptions=True)
             await self._health.stop()
 
     async def _lead(self) -> None:
@@ -141,6 +146,7 @@ class Operator:
             failures = failures + 1 if done < len(decision.writes) or is_in_vain else 0
             before = decision.writes
             await self._read_gates(decision, now)
+            self._ask_for_room(decision)
             if failures:
                 await asyncio.sleep(min(MAX_FAILURE_PAUSE, BATCH_SECONDS * 2**failures))
             elif all(isinstance(write, REPEATED) for write in decision.writes):
@@ -202,6 +208,16 @@ class Operator:
             self.cache.readings[change, gate.name] = reading
         if due:
             self._changed.set()
+
+    def _ask_for_room(self, decision: Decision) -> None:
+        """Beside the loop, since faults don't wait for it; one reading of the cluster at a time."""
+        if decision.rooms and (self._asking is None or self._asking.done()):
+            self._asking = asyncio.create_task(self._read_rooms(decision.rooms))
+
+    async def _read_rooms(self, questions: tuple[RoomQuestion, ...]) -> None:
+        found = await read_rooms(self._client, questions, self._options.lease_namespace)
+        self.cache.rooms = {**(self.cache.rooms or {}), **found}
+        self._changed.set()
 
     def _read_at(self, change: str, gate: str) -> int:
         reading = self.cache.readings.get((change, gate))

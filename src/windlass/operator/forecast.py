@@ -20,21 +20,25 @@ from windlass.model.notices import read_leave_request
 from windlass.operator.decide import decide
 from windlass.operator.decide.driver_daemon_set import STACK_LABEL
 from windlass.operator.decide.gpu_operator import NVIDIA_OWNER_LABEL, nvidia_driver_name
+from windlass.operator.decide.image_change import REVISION_LABEL, ordinal
 from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL
 from windlass.operator.decide.owners import DRIVER_COMPONENT, is_agent_pod, is_our_driver_pod
 from windlass.operator.kinds.base import Metadata
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Gate, has_ratio
 from windlass.operator.kinds.gpu_node import GPUNode
 from windlass.operator.kinds.gpu_stack import GPUStack
-from windlass.operator.observed import GateReading, NodeView, NvidiaDriver, Observed, PodView, RevisionSet
+from windlass.operator.observed import GateReading, NodeView, NvidiaDriver, Observed, RevisionSet
+from windlass.operator.pods import PodView
 from windlass.operator.writes import (
     ApplyDaemonSet,
     CreateNvidiaDriver,
     CreateObject,
     EvictPods,
     PatchNode,
+    PatchStatefulSet,
     PutNodeCondition,
     PutStatus,
+    StopWorkload,
     TellPods,
     Write,
 )
@@ -83,7 +87,8 @@ class _Player:
         self._changes = {change.name: change for change in observed.changes if change.is_final}
         self._repairs = observed.repairs
         self._daemon_sets, self._agent = dict(observed.daemon_sets), observed.agent
-        self._nvidia_drivers = dict(observed.nvidia_drivers)
+        self._stateful_sets = dict(observed.stateful_sets)
+        self._nvidia_drivers, self._queued = dict(observed.nvidia_drivers), observed.queued
         self._gpus = {name: node.gpu_allocatable for name, node in observed.nodes.items()}
         self._events: list[tuple[int, int, Callable[[], None]]] = []
         self._serial = 0
@@ -95,7 +100,10 @@ class _Player:
         not_ready = tuple(sorted(name for name in self._names(change.spec.stack) if not self._is_ready(name)))
         began = self.now
         gates = tuple(Gate(name=gate.name, query="1", max_ratio=2.0) for gate in change.spec.gates if has_ratio(gate))
-        spec = msgspec.structs.replace(change.spec, gates=gates, fault_rate=None, command=None, paused=False)
+        canary = msgspec.structs.replace(change.spec.canary, work=None)
+        spec = msgspec.structs.replace(
+            change.spec, canary=canary, gates=gates, fault_rate=None, command=None, paused=False
+        )
         metadata = Metadata(name=change.name, uid=f"forecast-{change.name}", resource_version="1", generation=1)
         self._changes[change.name] = FleetChange(metadata=metadata, spec=spec, status=FleetChangeStatus())
         self._run(lambda: self._changes[change.name].is_final, LONGEST_SECONDS)
@@ -148,6 +156,8 @@ class _Player:
             daemon_sets=self._daemon_sets,
             agent=self._agent,
             nvidia_drivers=self._nvidia_drivers,
+            queued=self._queued,
+            stateful_sets=self._stateful_sets,
             readings=self._readings(),
         )
 
@@ -178,6 +188,10 @@ class _Player:
                 self._nodes[name] = msgspec.structs.replace(self._nodes[name], gpu_ready_condition=status)
             case EvictPods(pods, _):
                 self._evict([key for key, _ in pods])
+            case StopWorkload(_, _, _, pods, _):
+                self._evict([key for key, _ in pods])
+            case PatchStatefulSet():
+                self._roll_out(write)
             case TellPods(pods, request):
                 self._tell([key for key, _ in pods], request)
             case ApplyDaemonSet(name, body):
@@ -224,8 +238,31 @@ class _Player:
             gpus = self._gpus[name] or 1
             self._nodes[name] = msgspec.structs.replace(now, labels=up, gpu_allocatable=gpus, gpu_capacity=gpus)
 
+        self._later(self._node_seconds, finish)
+
+    def _roll_out(self, write: PatchStatefulSet) -> None:
+        """Pod after pod, the last one first, down to the partition."""
+        known = self._stateful_sets[write.key]
+        changed = known.replicas - write.partition
+        found = self._stateful_sets[write.key] = msgspec.structs.replace(
+            known, images={**known.images, write.container: write.image}, partition=write.partition, is_seen=False
+        )
+
+        def finish() -> None:
+            revision = f"{write.container}={write.image}"
+            self._stateful_sets[write.key] = msgspec.structs.replace(
+                found, revision=revision, updated=changed, ready=found.replicas, is_seen=True
+            )
+            for key, pod in self._pods.items():
+                if pod.owner_uid == found.uid and ordinal(pod) >= write.partition:
+                    labels = {**pod.labels, REVISION_LABEL: revision}
+                    self._pods[key] = msgspec.structs.replace(pod, labels=labels)
+
+        self._later(self._node_seconds * max(1, changed), finish)
+
+    def _later(self, seconds: int, act: Callable[[], None]) -> None:
         self._serial += 1
-        heapq.heappush(self._events, (self.now + self._node_seconds, self._serial, finish))
+        heapq.heappush(self._events, (self.now + seconds, self._serial, act))
 
     def _evict(self, keys: list[str]) -> None:
         for key in keys:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from windlass.kube.resources import Kind, Resource
+from windlass.kube.resources import WATCHED_KINDS, Kind, Resource
 
 GROUP, VERSION = "windlass.dev", "v1alpha1"
+STATEFUL_SETS = Resource("StatefulSet", "statefulsets", "apps", "v1")
+JOBS = Resource("Job", "jobs", "batch", "v1")
 DAEMON_SETS = Resource("DaemonSet", "daemonsets", "apps", "v1")
 CLUSTER_POLICIES = Resource("ClusterPolicy", "clusterpolicies", "nvidia.com", "v1", namespaced=False)
 NVIDIA_DRIVERS = Resource("NVIDIADriver", "nvidiadrivers", "nvidia.com", "v1alpha1", namespaced=False)
@@ -16,10 +18,17 @@ OPERATOR_RESOURCES = {
 OPERATOR_KINDS = tuple(
     Kind(kind, plural, GROUP, (VERSION,), namespaced=False, required=True) for kind, plural in PLURALS.items()
 )
+OWNER_KINDS = ("Job", "JobSet", "RayCluster")
+"""Owners that have owners: through them a pod belongs to the Workload of a JobSet, TrainJob or RayJob."""
 WATCHED_BY_OPERATOR: tuple[Kind, ...] = (
     Kind("Node", "nodes", "", ("v1",), False, True),
     Kind("Pod", "pods", "", ("v1",), True, True),
     Kind("DaemonSet", "daemonsets", "apps", ("v1",), True, True),
     Kind("NVIDIADriver", "nvidiadrivers", "nvidia.com", ("v1alpha1",), namespaced=False),
+    *(kind for kind in WATCHED_KINDS if kind.kind in ("StatefulSet", "Workload", *OWNER_KINDS)),
     *OPERATOR_KINDS,
 )
+SCHEDULER = "windlass-scheduler"
+"""Its Lease; it publishes how it decides in a ConfigMap beside it."""
+CANARY_NAMESPACE = "windlass-canary"
+"""Where canary work runs."""

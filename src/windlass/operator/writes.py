@@ -14,6 +14,7 @@ from windlass.operator.kinds.fleet_change import FleetChangeStatus
 from windlass.operator.kinds.gpu_node import GPUNodeStatus
 from windlass.operator.kinds.gpu_repair import GPURepairStatus
 from windlass.operator.kinds.gpu_stack import GPUStackStatus
+from windlass.operator.observed import RoomQuestion
 
 Status = GPUStackStatus | GPUNodeStatus | FleetChangeStatus | GPURepairStatus
 
@@ -61,6 +62,25 @@ class EvictPods(msgspec.Struct, frozen=True):
     """`change r590`, `repair gpu-3-5-1`."""
 
 
+class StopWorkload(msgspec.Struct, frozen=True):
+    """Deactivates a Workload, if no budget keeps one of its pods: its queue stops all of them and counts no failure."""
+
+    key: str
+    uid: str
+    api_version: str
+    pods: tuple[tuple[str, str], ...]
+    """Key and uid."""
+    reason: str
+
+
+class ResumeWorkload(msgspec.Struct, frozen=True):
+    """Activates a Workload again that a drain has stopped: it is queued in its place."""
+
+    key: str
+    uid: str
+    api_version: str
+
+
 class TellPods(msgspec.Struct, frozen=True):
     """Tells pods when they will have to leave, so that the scheduler asks them for a checkpoint before."""
 
@@ -68,6 +88,29 @@ class TellPods(msgspec.Struct, frozen=True):
     """Key and uid."""
     request: str | None
     """The annotation `windlass.dev/leave`; None takes it back."""
+
+
+class CreateJob(msgspec.Struct, frozen=True):
+    """Of canary work; one of the same name is left alone."""
+
+    name: str
+    body: Unstructured
+
+
+class DeleteJob(msgspec.Struct, frozen=True):
+    name: str
+    namespace: str
+    uid: str
+
+
+class PatchStatefulSet(msgspec.Struct, frozen=True):
+    """The image of one container, and down to which pod it is rolled out."""
+
+    key: str
+    version: str
+    container: str
+    image: str
+    partition: int
 
 
 class ApplyDaemonSet(msgspec.Struct, frozen=True):
@@ -106,7 +149,12 @@ Write = (
     | PatchNode
     | PutNodeCondition
     | EvictPods
+    | StopWorkload
+    | ResumeWorkload
     | TellPods
+    | CreateJob
+    | DeleteJob
+    | PatchStatefulSet
     | ApplyDaemonSet
     | DeleteDaemonSet
     | CreateNvidiaDriver
@@ -121,3 +169,5 @@ class Decision(msgspec.Struct, frozen=True):
     """When time alone may change the decision."""
     gates: tuple[str, ...] = ()
     """Changes whose gates' queries are to be asked now."""
+    rooms: tuple[RoomQuestion, ...] = ()
+    """What the engine is to be asked now."""

@@ -53,7 +53,6 @@ class BlockedCapacity:
 
 def try_assume(overlay: Overlay, planned: PlannedPod) -> AssumedPod | None:
     """Assume the pod on its node, if node-local rules allow it."""
-    overlay.refresh(planned.row)
-    if overlay.table.cells.why[planned.row, planned.node]:
+    if overlay.table.cells.why[overlay.refresh(planned.row), planned.node]:
         return None
     return overlay.assume(planned.pod, planned.row, planned.node)

@@ -95,9 +95,7 @@ def _pattern_group(overlay: Overlay, group: IdenticalPods) -> PatternGroup:
 
 def _domains_with_capacity(overlay: Overlay, group: IdenticalPods) -> tuple[Bools, ...]:
     """The domains that could take all pods of the group if no other group were placed."""
-    overlay.refresh(group.row)
-    counts = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
-    overlay.kernels.count_fits(overlay.state, overlay.table.shapes, overlay.table.cells, group.row, counts)
+    counts = overlay.count_fits(group.row)
     return tuple(domain for domain in group.domains if counts[domain].sum() >= group.pods)
 
 
@@ -121,7 +119,7 @@ class _Search:
         pod = group.pod_at(member)
         fits = (overlay.reasons(pod, group.row) == 0) & domain
         fits[:first] = False
-        score = overlay.table.cells.score[group.row]
+        score = overlay.table.cells.score[overlay.slot(group.row)].copy()
         for node in sorted(np.flatnonzero(fits).tolist(), key=lambda node: (-int(score[node]), node)):
             if self._tries_left == 0:
                 return False

@@ -127,9 +127,14 @@ def _split_unqueued(context: DecisionContext) -> tuple[list[Workload], list[Work
     # Without the name, and `<=` below: of equals the unqueued piece goes first, whatever it is called.
     head = min((unqueued_sort_key(piece)[:-1] for piece in waiting if piece.queue_name), default=None)
     before = len(ordered) if head is None else sum(unqueued_sort_key(piece)[:-1] <= head for piece in ordered)
-    # All queued pieces are decided in one go, so a nominated piece goes before them: otherwise they could take the
-    # capacity that victims have freed for it.
-    nominated = (piece.nominated and not is_above_minimum(piece.key) for piece in ordered)
+    # All queued pieces are decided in one go, so a nominated piece goes before those of its own priority: otherwise
+    # they could take the capacity that victims have freed for it. From lower ones it gets that back
+    # (`withdrawn_admissions`).
+    highest = max((piece.priority for piece in waiting if piece.queue_name and not piece.hold), default=None)
+    nominated = (
+        piece.nominated and not is_above_minimum(piece.key) and (highest is None or piece.priority >= highest)
+        for piece in ordered
+    )
     ends = [position for position, is_nominated in enumerate(nominated, start=1) if is_nominated]
     before = max([before, *ends])
     return ordered[:before], ordered[before:]

@@ -124,7 +124,7 @@ class EmptyCluster:
         counts = self._cached_counts.get(pod_set.shape.key)
         if counts is None:
             row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-            allowed = self._allowed_nodes(overlay.table.cells.static[row])
+            allowed = self._allowed_nodes(overlay.table.static(row))
             counts = self._cached_counts[pod_set.shape.key] = self._pods_per_node(pod_set, allowed)
         return counts
 
@@ -221,7 +221,7 @@ class EmptyCluster:
     def _no_node_reason(self, pod_set: PendingPodSet) -> NeverFits:
         overlay = self._overlay
         row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-        static = overlay.table.cells.static[row]
+        static = overlay.table.static(row)
         if not len(static) or (static == 0).any():
             return NeverFits(TOO_LARGE, NO_NODE_LARGE_ENOUGH)
         counts = [int(np.count_nonzero(static >> np.uint64(bit) & np.uint64(1))) for bit in range(64)]

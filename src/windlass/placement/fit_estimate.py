@@ -51,7 +51,7 @@ def _free_without(overlay: Overlay, removed: Iterable[WorkloadPods]) -> Ints | N
 
 def _has_room(overlay: Overlay, pod_set: PendingPodSet, free: Ints) -> bool:
     row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-    is_open = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
+    is_open = (overlay.table.static(row) == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
     counts: Ints = np.where(is_open, UNLIMITED, 0)
     requests = requests_of_row(overlay, row)
     for column in np.flatnonzero(requests).tolist():

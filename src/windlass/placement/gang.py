@@ -131,9 +131,8 @@ def _place_in_order(
     members: Sequence[tuple[int, int]],
 ) -> list[PodPlacement] | PlacementFailure:
     """Pods (pod set and member), each on the best node; on failure some of them may stay assumed."""
-    if len(members) >= MIN_PODS_FOR_KERNEL and all(
-        overlay.is_plain(pod_sets[i].pod_at(member)) for i, member in members
-    ):
+    fits_one_call = len(members) >= MIN_PODS_FOR_KERNEL and len(pod_sets) <= overlay.table.capacity
+    if fits_one_call and all(overlay.is_plain(pod_sets[i].pod_at(member)) for i, member in members):
         return _place_by_kernel(overlay, pod_sets, rows, members)
     placements: list[PodPlacement] = []
     for i, member in members:
@@ -215,10 +214,8 @@ def _place_by_topology(
     capacity = OverlayCapacity(overlay, pod_sets, rows)
     requests = []
     for pod_set, row in zip(pod_sets, rows, strict=True):
-        overlay.refresh(row)
-        requests.append(
-            TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy())
-        )
+        scores = overlay.table.cells.score[overlay.refresh(row)].copy()
+        requests.append(TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.topology, scores))
     found = plan_topology(tree, requests, capacity, pod_sets[0].topology_name)
     if isinstance(found, TopologyFailure):
         return PlacementFailure(found.pod_set, found.message)
@@ -284,9 +281,7 @@ def _domains_by_capacity(overlay: Overlay, pod_set: PendingPodSet, row: int) -> 
     """Domains with room for all pods of the set, not counting rules between them: the requested level first, then wider
     ones where it is only preferred; within a level, those with the least room first."""
     assert pod_set.tree is not None
-    overlay.refresh(row)
-    counts = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
-    overlay.kernels.count_fits(overlay.state, overlay.table.shapes, overlay.table.cells, row, counts)
+    counts = overlay.count_fits(row)
     for level in levels_to_try(pod_set):
         domains = pod_set.tree.domains(level, len(counts))
         room = [int(counts[domain].sum()) for domain in domains]
@@ -331,24 +326,13 @@ class OverlayCapacity:
         self._next_member = [0] * len(pod_sets)
 
     def pods_per_node(self, request: int) -> Ints:
-        counts = self._zero_counts()
-        overlay = self._overlay
-        overlay.kernels.count_fits(
-            overlay.state, overlay.table.shapes, overlay.table.cells, self._rows[request], counts
-        )
-        return self._with_inter_pod_rules(request, counts)
+        return self._with_inter_pod_rules(request, self._overlay.count_fits(self._rows[request]))
 
     def pods_beside_leader(self, request: int, leader: int) -> tuple[Bools, Ints]:
-        counts = self._zero_counts()
-        overlay = self._overlay
-        overlay.kernels.count_beside_leader(
-            overlay.state,
-            overlay.table.shapes,
-            overlay.table.cells,
-            self._rows[request],
-            self._rows[leader],
-            counts,
-        )
+        overlay, counts = self._overlay, np.zeros(self._overlay.snapshot.nodes.size, dtype=np.int64)
+        table = overlay.table
+        slot, leader_slot = table.slots(np.array([self._rows[request], self._rows[leader]], dtype=np.int64)).tolist()
+        overlay.kernels.count_beside_leader(overlay.state, table.cell_shapes, table.cells, slot, leader_slot, counts)
         takes_leader = (counts >= 0) & (self._with_inter_pod_rules(leader, np.ones_like(counts)) > 0)
         return takes_leader, np.where(
             takes_leader, self._with_inter_pod_rules(request, counts), self.pods_per_node(request)
@@ -386,10 +370,7 @@ class OverlayCapacity:
         if not self._overlay.has_inter_pod_constraints(pod):
             return counts
         rules = self._overlay.inter_pod_rules()
-        static = self._overlay.table.cells.static[self._rows[request]]
+        static = self._overlay.table.static(self._rows[request])
         one_a_node = _restricts_members(self._pod_sets[request], self._pod_sets)
         most = 1 if one_a_node else np.iinfo(np.int64).max
         return np.where(rules.reasons(pod, static) == 0, np.minimum(counts, most), 0)
-
-    def _zero_counts(self) -> Ints:
-        return np.zeros(self._overlay.snapshot.nodes.size, dtype=np.int64)

@@ -80,15 +80,13 @@ def _complete_slices(
     for i in sliced:
         pod_set = pod_sets[i]
         row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-        overlay.refresh(row)
+        scores = overlay.table.cells.score[overlay.refresh(row)].copy()
         capacity = OverlayCapacity(overlay, [pod_set], [row])
         existing_pods = np.zeros(overlay.snapshot.nodes.size, dtype=np.int64)
         for node, pods in existing[i].items():
             existing_pods[node] = pods
         assert pod_set.tree is not None, "slices need a tree"
-        request = TopologyPodSetRequest(
-            pod_set.name, pod_set.count, pod_set.topology, overlay.table.cells.score[row].copy()
-        )
+        request = TopologyPodSetRequest(pod_set.name, pod_set.count, pod_set.topology, scores)
         found = plan_replacement(pod_set.tree, request, 0, existing_pods, capacity, pod_set.topology_name)
         if isinstance(found, TopologyFailure):
             overlay.rollback(before)

@@ -42,8 +42,8 @@ class ImpliedTopology:
 
     def _has_affinity_to_others(self, pod: Pod, shape: Shape) -> bool:
         overlay = self._overlay
-        row = overlay.table.row(shape, overlay.snapshot, pod)  # first: a new row may make the table larger
-        why = overlay.inter_pod_rules().reasons(pod, overlay.table.cells.static[row])
+        row = overlay.table.row(shape, overlay.snapshot, pod)
+        why = overlay.inter_pod_rules().reasons(pod, overlay.table.static(row))
         return bool((why & np.uint64(WHY_POD_AFFINITY)).any())
 
     def _domains(self) -> DefaultTopology:

@@ -167,7 +167,7 @@ class Overlay:
         """Place a pod that fits on the node; the row has to be refreshed. `device`: for a share, in place of the one
         that the scorer has chosen (-1: the first with room)."""
         if device is None:
-            device = int(self.table.cells.device[row, node])
+            device = int(self.table.cells.device[self.slot(row), node])
         grant = self.kernels.add_pod_to_node(
             self.state, self.table.shapes, row, node, device, self.table.shapes[row, SCORER] == WINDLASS
         )
@@ -188,19 +188,21 @@ class Overlay:
 
     def place_all_or_none(self, pods: Sequence[Pod], rows: Sequence[int]) -> list[AssumedPod] | int:
         """Place plain pods (with their rows of the score table), each on the best node, in one kernel call; on failure
-        nothing is changed, and the index of the first pod without a node is returned."""
+        nothing is changed, and the index of the first pod without a node is returned. Of no more different rows than
+        the table has cells for."""
         count, table = len(pods), self.table
+        slots = table.slots(np.array(rows, dtype=np.int64))
         outcome = table.result_buffer(count)
         # Each pod may be logged twice: placed, and undone.
         self.grow_changed_nodes(2 * count + 1)
         self.changed_nodes_end, verdicts = self.kernels.place_queue(
             self.state,
-            table.shapes,
+            table.cell_shapes,
             table.cells,
             table.memo,
             table.mix,
             self.rule,
-            np.array(rows, dtype=np.int64),
+            slots,
             np.array([0, count], dtype=np.int64),
             self.snapshot.decided_pods + self.checkpoint(),
             self.changed_nodes,
@@ -333,29 +335,41 @@ class Overlay:
 
     # Filters and scores
 
-    def refresh(self, row: int) -> None:
-        """Bring a row of the score table up to the overlay's state."""
+    def slot(self, row: int) -> int:
+        """Where the cells of a row are that was refreshed before, until another row is used. If they had to be dropped
+        meanwhile, they are refreshed again."""
+        return self.table.slot(row) if self.table.has_cells(row) else self.refresh(row)
+
+    def refresh(self, row: int) -> int:
+        """Bring a row of the score table up to the overlay's state; returns where its cells are."""
         table = self.table
+        slot = table.slot(row)
         self.kernels.refresh_row(
             self.state,
-            table.shapes,
+            table.cell_shapes,
             table.cells,
             table.memo,
             table.mix,
             self.rule,
             self.changed_nodes,
             self.changed_nodes_end,
-            row,
+            slot,
         )
+        return slot
+
+    def count_fits(self, row: int) -> Ints:
+        """By node, how many pods of the row it takes now, node-local filters included."""
+        counts, slot = np.zeros(self.snapshot.nodes.size, dtype=np.int64), self.table.slot(row)
+        self.kernels.count_fits(self.state, self.table.cell_shapes, self.table.cells, slot, counts)
+        return counts
 
     def reasons(self, pod: Pod, row: int) -> Uint64s:
         """For every node, the bits of the reasons why it can't take the pod now; 0 where it can."""
-        self.refresh(row)
-        cells = self.table.cells
+        slot, cells = self.refresh(row), self.table.cells
         # A copy: the reasons below are the pod's own, and the row belongs to all pods of its shape.
-        why: Uint64s = cells.why[row].copy()
+        why: Uint64s = cells.why[slot].copy()
         if self.has_inter_pod_constraints(pod):
-            why |= self.inter_pod_rules().reasons(pod, cells.static[row])
+            why |= self.inter_pod_rules().reasons(pod, cells.static[slot])
         for node in self.bind_refused_nodes((pod,)):
             why[node] |= np.uint64(WHY_BIND_REFUSED)
         return why
@@ -386,17 +400,17 @@ class Overlay:
             preferred = preference_scores(pod, self.snapshot.nodes, self.inter_pod_rules(), feasible)
             if preferred is not None:
                 feasible &= preferred == preferred[feasible].max()
-        table = self.table
+        table, slot = self.table, self.slot(row)
         if self.rule.scorer == RANDOM:
             # The kernel takes reasons; any bit will do.
             excluded = np.where(feasible, np.uint64(0), np.uint64(1))
             return int(
                 self.kernels.choose_random_node(
-                    self.state, table.shapes, table.cells, self.rule, row, sequence, excluded
+                    self.state, table.cell_shapes, table.cells, self.rule, slot, sequence, excluded
                 )
             )
         # argmax takes the lowest row on ties, as the compiled loop does.
-        return int(np.argmax(np.where(feasible, table.cells.score[row], INFEASIBLE_SCORE - 1)))
+        return int(np.argmax(np.where(feasible, table.cells.score[slot], INFEASIBLE_SCORE - 1)))
 
     @cached_property
     def _has_soft_taints(self) -> bool:
@@ -405,23 +419,23 @@ class Overlay:
 
     def explain_no_node(self, row: int, shape: Shape, why: Uint64s) -> NoNodeFound:
         """What the compiled loop would write for the row, with the other reasons in `why` added."""
-        cells = self.table.cells
-        added = why & ~cells.why[row]
+        cells, slot = self.table.cells, self.slot(row)
+        added = why & ~cells.why[slot]
         if not added.any():
-            return self._no_node_of_row(row, shape)
+            return self._no_node_of_row(slot, shape)
         # The kernel reads the row of the table, which has node-local reasons only: add the others for this call.
-        kept_why, kept_counts = cells.why[row].copy(), cells.counts[row].copy()
-        cells.why[row] = why
+        kept_why, kept_counts = cells.why[slot].copy(), cells.counts[slot].copy()
+        cells.why[slot] = why
         for bit in bits_of(int(np.bitwise_or.reduce(added))):
-            cells.counts[row, bit] += np.count_nonzero(added >> np.uint64(bit) & np.uint64(1))
-        found = self._no_node_of_row(row, shape)
-        cells.why[row], cells.counts[row] = kept_why, kept_counts
+            cells.counts[slot, bit] += np.count_nonzero(added >> np.uint64(bit) & np.uint64(1))
+        found = self._no_node_of_row(slot, shape)
+        cells.why[slot], cells.counts[slot] = kept_why, kept_counts
         return found
 
-    def _no_node_of_row(self, row: int, shape: Shape) -> NoNodeFound:
+    def _no_node_of_row(self, slot: int, shape: Shape) -> NoNodeFound:
         table = self.table
         self.kernels.write_verdict(
-            self.state, table.shapes, table.cells, self._verdict_buffer, row, 0, PERMANENT_REASONS
+            self.state, table.cell_shapes, table.cells, self._verdict_buffer, slot, 0, PERMANENT_REASONS
         )
         return NoNodeFound(shape, self.snapshot.nodes, VerdictArrays.copy_from(self._verdict_buffer, 1), 0)
 

@@ -165,7 +165,7 @@ class _PatternSearch:
 
     def _fit_count(self, node: int, row: int) -> int:
         overlay = self._overlay
-        static = overlay.table.cells.static[row, node]
+        static = overlay.table.static(row)[node]
         fits = not node_reasons(overlay.state, overlay.table.shapes, row, node, static)
         return fit_count(overlay.state, overlay.table.shapes, row, node) if fits else 0
 

@@ -242,9 +242,9 @@ class PlacedWorkloads(Mapping[str, WorkloadPods]):
 
     def _assume_in_domain(self, pod_set: PodSet, row: int, nodes: list[int]) -> AssumedPod | None:
         """On the best node of the domain that fits; on the first one where none does, since it is admitted there."""
-        self._overlay.refresh(row)
-        score = self._overlay.table.cells.score[row]
-        fitting = [node for node in nodes if self._overlay.table.cells.why[row, node] == 0]
+        slot, cells = self._overlay.refresh(row), self._overlay.table.cells
+        score = cells.score[slot]
+        fitting = [node for node in nodes if cells.why[slot, node] == 0]
         # The lowest row on ties, as everywhere.
         best = max(fitting, key=lambda node: (score[node], -node)) if fitting else next(iter(nodes), None)
         return None if best is None else self._overlay.assume_unchecked(pod_set.template, row, best)

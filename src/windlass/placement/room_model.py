@@ -60,7 +60,7 @@ class _RoomBuilder:
     def __init__(self, overlay: Overlay, pod_set: PendingPodSet) -> None:
         self._overlay, self._state, self._pod_set = overlay, overlay.state, pod_set
         row = overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod)
-        self._open: Bools = (overlay.table.cells.static[row] == 0) & (self._state.node_info[:, BLOCKED] == 0)
+        self._open: Bools = (overlay.table.static(row) == 0) & (self._state.node_info[:, BLOCKED] == 0)
         amounts = requests_of_row(overlay, row)
         self._columns: list[int] = np.flatnonzero(amounts).tolist()
         self._amounts: Ints = amounts[self._columns]

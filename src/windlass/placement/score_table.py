@@ -3,15 +3,21 @@
 A cache: every cell has a digest of the node state for which it was computed, so that `placement.kernels` recomputes
 stale cells, and a decision with an empty table comes to the same plan. `placement.overlay` asks for the rows of shapes;
 when there are too many, the least recently used are dropped.
+
+Its memory is bounded: a tenant can submit thousands of pods, each of a shape of its own. A row that the decision has
+asked for keeps its number to the end; its cells, which are what is large, are dropped when others need the space, and
+computed again when it is used again. Where all rows have cells, they are those of the same number.
 """
 
 from __future__ import annotations
+
+from typing import Any
 
 import numpy as np
 
 from windlass.cluster.listers import Listers
 from windlass.cluster.node_columns import NodeColumns
-from windlass.cluster.node_state import Ints, gpu_pod_kind
+from windlass.cluster.node_state import Ints, Uint64s, gpu_pod_kind
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.gpu import GpuRequest
@@ -41,8 +47,12 @@ from windlass.placement.kernel_arrays import (
 )
 from windlass.placement.scorer_selector import ScorerSelector
 
-MAX_CELLS = 4_000_000
-"""The most cells to keep (about 40 bytes each)."""
+MAX_BYTES = 96 << 20
+"""The most memory for cells: 2,400 shapes on 1,000 nodes, 490 on 5,000."""
+MIN_ROWS_WITH_CELLS = 16
+
+BYTES_A_NODE, BYTES_A_ROW = 40, 520
+"""What the cells of a row take for each node, and besides."""
 
 KERNEL_CHUNK = 4096
 """The most queue entries of one kernel call, and so the most verdicts that it writes."""
@@ -59,15 +69,24 @@ class ScoreTable:
         self.listers: Listers = snapshot.listers
         self.mix = mix
         self._node_count = snapshot.nodes.size
-        self._max_rows = max(16, min(512, MAX_CELLS // max(1, self._node_count)))
+        self.capacity = max(MIN_ROWS_WITH_CELLS, MAX_BYTES // (BYTES_A_NODE * self._node_count + BYTES_A_ROW))
+        """How many rows can have cells at once."""
         self._rows: dict[tuple[bytes, int], int] = {}
+        self._shapes: list[Shape] = []
+        """By row."""
+        self._slots: list[int] = []
+        """By row, where its cells are; -1: it has none now."""
         self._by_last_use: dict[int, None] = {}
+        """Rows with cells."""
         self._in_use: set[int] = set()
         self.epoch = 0
         """Counts the decisions that have used the table."""
-        size = 16
+        size = MIN_ROWS_WITH_CELLS
         self.shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
+        """By row."""
         self.cells = _empty_cells(size, self._node_count)
+        self.cell_shapes: Ints = np.zeros((size, _WIDTH), dtype=np.int64)
+        """The shape of each row of `cells`, for kernels that take both."""
         self._result_buffer = make_result_buffer(64)
         self.memo = NodeMemo(
             digest=np.zeros(self._node_count, dtype=np.uint64),
@@ -83,6 +102,8 @@ class ScoreTable:
 
     def start_decision(self) -> None:
         """No row has been compared with the new state yet."""
+        if len(self._shapes) > self.capacity:
+            self._forget_rows_without_cells()
         self.cells.cursor[:] = -1
         self._in_use.clear()
         self.epoch += 1
@@ -103,50 +124,129 @@ class ScoreTable:
         row = self._rows.get(key)
         if row is None:
             row = self._new_row(key, shape, snapshot)
-        # Taken out and put back at the end: the dictionary is in the order of last use.
-        self._by_last_use.pop(row, None)
-        self._by_last_use[row] = None
+        if self._slots[row] >= 0:
+            self._use(row)
         self._in_use.add(row)
         return row
 
+    def has_cells(self, row: int) -> bool:
+        return self._slots[row] >= 0
+
+    def slot(self, row: int) -> int:
+        """Where the cells of the row are, until those of another are asked for. They are of no state yet if it had
+        none (`Overlay.slot`)."""
+        slot = self._slots[row]
+        return slot if slot >= 0 else self._load(row)
+
+    def slots(self, rows: Ints) -> Ints:
+        """Where the cells of these rows are, `capacity` different ones at most, for one kernel call."""
+        if len(self._shapes) <= self.capacity:
+            return rows
+        wanted = dict.fromkeys(rows.tolist())
+        # Those that have cells first: what is used last is dropped last, so the others don't take theirs.
+        for row in wanted:
+            if self._slots[row] >= 0:
+                self._use(row)
+        for row in wanted:
+            self.slot(row)
+        return np.array([self._slots[row] for row in rows.tolist()], dtype=np.int64)
+
+    def static(self, row: int) -> Uint64s:
+        """The row's reasons that don't change within a decision."""
+        return self.cells.static[self.slot(row)]
+
+    def _use(self, row: int) -> None:
+        # Taken out and put back at the end: the dictionary is in the order of last use.
+        self._by_last_use.pop(row, None)
+        self._by_last_use[row] = None
+
     def _new_row(self, key: tuple[bytes, int], shape: Shape, snapshot: Snapshot) -> int:
-        row = next(iter(self._by_last_use), 0)
+        row, count = next(iter(self._by_last_use), 0), len(self._shapes)
         # Rows of the current decision are never reused: it may have to undo placements by them.
-        if len(self._rows) < self._max_rows or row in self._in_use:
-            row = len(self._rows)
+        if count < self.capacity or row in self._in_use:
+            row = count
+            self._shapes.append(shape)
+            self._slots.append(row if row < self.capacity else -1)
             if row == len(self.shapes):
-                self._grow(min(2 * row, self._max_rows) if row < self._max_rows else 2 * row)
+                self.shapes = _grown(self.shapes, 2 * row, 0)
+            if len(self.cell_shapes) <= row < self.capacity:
+                self._grow_cells(min(2 * row, self.capacity))
         else:
             self._rows = {key: number for key, number in self._rows.items() if number != row}
+            self._shapes[row] = shape
         self._rows[key] = row
         self.shapes[row] = _shape_row(shape, snapshot)
         self.shapes[row, SCORER] = key[1]
-        cells = self.cells
-        cells.static[row] = static_reasons(shape.pod, snapshot.nodes, snapshot.listers)
-        # Counts belong to `why`: `count_changes` only adds differences, so both start from 0 together.
-        cells.why[row], cells.stamp[row], cells.counts[row] = 0, 0, 0
-        cells.score[row], cells.block[row], cells.cursor[row] = INFEASIBLE_SCORE, INFEASIBLE_SCORE, -1
+        if self._slots[row] >= 0:
+            self._start_cells(row)
         return row
 
-    def _grow(self, size: int) -> None:
-        self.shapes = np.concatenate([self.shapes, np.zeros((size - len(self.shapes), _WIDTH), dtype=np.int64)])
-        cells = _empty_cells(size, self._node_count)
-        for fresh, array in zip(cells, self.cells, strict=True):
-            fresh[: len(array)] = array
-        self.cells = cells
+    def _load(self, row: int) -> int:
+        """Gives the row the cells of the row that was not used for longest."""
+        dropped = next(iter(self._by_last_use))
+        del self._by_last_use[dropped]
+        slot, self._slots[dropped] = self._slots[dropped], -1
+        self._slots[row] = slot
+        self._start_cells(row)
+        self._use(row)
+        return slot
+
+    def _start_cells(self, row: int) -> None:
+        slot, cells, shape = self._slots[row], self.cells, self._shapes[row]
+        self.cell_shapes[slot] = self.shapes[row]
+        cells.static[slot] = static_reasons(shape.pod, self.nodes, self.listers)
+        # Counts belong to `why`: `count_changes` only adds differences, so both start from 0 together.
+        cells.why[slot], cells.stamp[slot], cells.counts[slot] = 0, 0, 0
+        cells.score[slot], cells.block[slot], cells.cursor[slot] = INFEASIBLE_SCORE, INFEASIBLE_SCORE, -1
+
+    def _forget_rows_without_cells(self) -> None:
+        """From here on every row has the cells of its number again."""
+        row_at = {slot: row for row, slot in enumerate(self._slots) if slot >= 0}
+        self._shapes = [self._shapes[row_at[slot]] for slot in range(len(row_at))]
+        self._rows = {key: self._slots[row] for key, row in self._rows.items() if self._slots[row] >= 0}
+        self._by_last_use = {self._slots[row]: None for row in self._by_last_use}
+        self._slots = list(range(len(row_at)))
+        self.shapes = self.cell_shapes.copy()
+
+    def _grow_cells(self, size: int) -> None:
+        self.cell_shapes = _grown(self.cell_shapes, size, 0)
+        old, new = list(self.cells), list[Any]()
+        self.cells = _empty_cells(0, 0)
+        # One by one, so that at most one of the large arrays is there twice.
+        for name in Cells._fields:
+            new.append(_grown(old.pop(0), size, _EMPTY[name]))
+        self.cells = Cells(*new)
+
+
+_EMPTY = {
+    "static": 0,
+    "why": 0,
+    "score": INFEASIBLE_SCORE,
+    "device": -1,
+    "stamp": 0,
+    "block": INFEASIBLE_SCORE,
+    "counts": 0,
+    "cursor": -1,
+}
+"""What the arrays of `Cells` hold before anything is computed."""
+
+
+def _grown(array: Any, size: int, empty: int) -> Any:
+    """The array with so many rows."""
+    grown = np.full((size, *array.shape[1:]), empty, dtype=array.dtype)
+    grown[: len(array)] = array
+    return grown
 
 
 def _empty_cells(size: int, nodes: int) -> Cells:
     blocks = -(-nodes // NODES_PER_BLOCK)
+    width = {"block": (blocks,), "counts": (64,), "cursor": ()}
+    unsigned = {"static", "why", "stamp"}
     return Cells(
-        static=np.zeros((size, nodes), dtype=np.uint64),
-        why=np.zeros((size, nodes), dtype=np.uint64),
-        score=np.full((size, nodes), INFEASIBLE_SCORE, dtype=np.int64),
-        device=np.full((size, nodes), -1, dtype=np.int64),
-        stamp=np.zeros((size, nodes), dtype=np.uint64),
-        block=np.full((size, blocks), INFEASIBLE_SCORE, dtype=np.int64),
-        counts=np.zeros((size, 64), dtype=np.int64),
-        cursor=np.full(size, -1, dtype=np.int64),
+        *(
+            np.full((size, *width.get(name, (nodes,))), empty, dtype=np.uint64 if name in unsigned else np.int64)
+            for name, empty in _EMPTY.items()
+        )
     )
 
 

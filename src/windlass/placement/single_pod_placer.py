@@ -94,7 +94,8 @@ class SinglePodPlacer:
         return self._results
 
     def _batches(self) -> Iterator[tuple[int, int, bool]]:
-        """The queue in batches (first, end, is plain), plain ones no longer than a kernel chunk."""
+        """The queue in batches (first, end, is plain), plain ones no longer than a kernel chunk, and of no more rows
+        than the score table has cells for."""
         plain = self._plain_entries()
         cuts = np.flatnonzero(np.diff(plain.astype(np.int8))) + 1
         for first, end in pairwise([0, *cuts.tolist(), len(plain)]):
@@ -103,9 +104,21 @@ class SinglePodPlacer:
             if not plain[first]:
                 yield first, end, False
                 continue
-            # The buffer has room for as many verdicts.
-            for start in range(first, end, KERNEL_CHUNK):
-                yield start, min(end, start + KERNEL_CHUNK), True
+            start = first
+            while start < end:
+                stop = self._end_of_chunk(start, end)
+                yield start, stop, True
+                start = stop
+
+    def _end_of_chunk(self, start: int, end: int) -> int:
+        # The buffer has room for as many verdicts.
+        end = min(end, start + KERNEL_CHUNK)
+        if end - start <= self.overlay.table.capacity:
+            return end
+        _, first_use = np.unique(self._table_rows[start:end], return_index=True)
+        if len(first_use) <= self.overlay.table.capacity:
+            return end
+        return start + int(np.sort(first_use)[self.overlay.table.capacity])
 
     def _plain_entries(self) -> Bools:
         """Entries that only node-local state decides on, which the placement loop can place."""
@@ -125,15 +138,16 @@ class SinglePodPlacer:
 
     def _place_by_kernel(self, start: int, stop: int) -> None:
         overlay, table = self.overlay, self.overlay.table
+        slots = table.slots(self._table_rows[start:stop])
         overlay.grow_changed_nodes(2 * (stop - start) + 1)
         overlay.changed_nodes_end, verdicts = overlay.kernels.place_queue(
             overlay.state,
-            table.shapes,
+            table.cell_shapes,
             table.cells,
             table.memo,
             table.mix,
             overlay.rule,
-            self._table_rows[start:stop],
+            slots,
             np.arange(stop - start + 1, dtype=np.int64),
             self._turn(start),
             overlay.changed_nodes,

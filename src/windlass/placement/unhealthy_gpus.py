@@ -13,6 +13,7 @@ from windlass.cluster.node_state import DEV_FIRST, HEALTHY
 from windlass.model.names.nvidia import GPU_RESOURCE
 from windlass.model.obstacle import UNHEALTHY, Obstacle
 from windlass.model.reasons import FIRST_RESOURCE_BIT, WHY_GPU_DEVICE_ROOM, WHY_GPU_UNHEALTHY
+from windlass.model.repair_state import node_repair
 from windlass.placement.gang import PendingPodSet
 from windlass.placement.overlay import Overlay
 
@@ -34,6 +35,8 @@ def find_unhealthy_gpus(overlay: Overlay, pod_sets: Sequence[PendingPodSet]) -> 
     more = f"; so would {len(nodes) - MAX_NAMED} more nodes" if len(nodes) > MAX_NAMED else ""
     text = "; ".join(f"node {names[node]} would take a pod if its {_gpus_of(overlay, node)} healthy" for node in first)
     text += more
+    repairs = [words for node in first if (words := _repair_of(overlay, node))]
+    text += f" ({'; '.join(repairs)})" if repairs else ""
     return (Obstacle(UNHEALTHY, text, text, node=names[next(iter(nodes))]),)
 
 
@@ -41,6 +44,11 @@ def _gpu_bits(pod_set: PendingPodSet) -> int:
     """Reasons that unhealthy GPUs bring about."""
     counted = (place for place, (name, _) in enumerate(pod_set.shape.requests) if name == GPU_RESOURCE)
     return WHY_GPU_UNHEALTHY | WHY_GPU_DEVICE_ROOM | sum(1 << FIRST_RESOURCE_BIT + place for place in counted)
+
+
+def _repair_of(overlay: Overlay, node: int) -> str:
+    found = overlay.snapshot.nodes.objects[node]
+    return node_repair(found.name, found.metadata.annotations, len(overlay.state.devices(node)))
 
 
 def _gpus_of(overlay: Overlay, node: int) -> str:

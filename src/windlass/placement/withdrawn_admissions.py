@@ -1,10 +1,11 @@
-"""Withdraws admissions of this decision for an unqueued workload of higher priority that comes after them.
+"""Withdraws admissions of this decision for an unqueued workload that ranks above them and comes after them.
 
 All queued workloads are decided in one go, in the order of their queues, so a queued workload of low priority may be
 admitted before an unqueued gang of higher priority is tried. Starting it would mean evicting it in the next decision.
 `placement.decision_pass` asks here where such a gang finds no capacity: admissions of lower priority are withdrawn, the
 lowest and latest first, members above a minimum before their gang, until the gang fits. Withdrawn workloads that fit
-next to it still start. Admissions for which others are evicted are never withdrawn.
+next to it still start. Admissions for which others are evicted are never withdrawn. A workload for which others were
+evicted before (it is nominated) ranks above those of its own priority, too: what was freed for it is its own.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ def _withdrawable(piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[
         # Something is evicted for it, which would then be in vain.
         and not outcome.after
         and not pieces[outcome.workload].nominated
-        and _priority(pieces[outcome.workload]) < piece.priority
+        and _priority(pieces[outcome.workload]) < piece.priority + piece.nominated
     ]
     return sorted(
         found,
@@ -105,7 +106,8 @@ def _place_again(
         if result.ok:
             changed.append(replace(outcome, nodes=result.nodes, after=result.after))
         else:
-            instead = f"{piece.key} of higher priority starts in its place"
+            rank = "for which others were evicted" if piece.nominated else "of higher priority"
+            instead = f"{piece.key} {rank} starts in its place"
             why = join_sentences([hold_message_text(result.message), instead])
             changed.append(Held(outcome.workload, result.code, why, outcome.decided_in_cycle))
     return changed

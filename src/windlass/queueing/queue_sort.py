@@ -53,18 +53,16 @@ def waiting_sort_keys(workloads: Iterable[Workload]) -> list[QueueSortKey]:
 def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> Bools:
     """[pod row] whether the pod comes before all workloads with these keys.
 
-    Nominated pods, and pods of higher priority than the lowest of them, do where any of the workloads is not of higher
-    priority: all queued workloads are decided at once, and those of low priority would take again the nodes from which
-    they were evicted for the nominated pod.
+    Nominated pods do where none of the workloads is of higher priority: those of the same priority would take again the
+    nodes from which others were evicted for the nominated pod. Pods of higher priority than such a pod come with it.
     """
     priority, waiting_since = snapshot.pods.priority, _waiting_since(snapshot.pods.created)
     key_priority, key_since = sort_keys[0] if sort_keys else (0, 0)
     before: Bools = (-priority < key_priority) | ((-priority == key_priority) & (waiting_since < key_since))
-    lowest = -sort_keys[-1][0] if sort_keys else 0
     nominated = [
         row
         for row in snapshot.pods.pending().tolist()
-        if snapshot.pods.objects[row].status.nominated_node_name and priority[row] >= lowest
+        if snapshot.pods.objects[row].status.nominated_node_name and (not sort_keys or priority[row] >= -key_priority)
     ]
     if nominated:
         before |= priority > priority[nominated].min()
@@ -73,11 +71,15 @@ def sorts_before_all(snapshot: Snapshot, sort_keys: Sequence[QueueSortKey]) -> B
 
 
 def single_pods_between(sort_keys: Sequence[QueueSortKey], single_pods: Iterable[Workload]) -> list[Workload]:
-    """Pending single pods between the first and the last of these keys, in order."""
+    """Pending single pods between the first and the last of these keys, in order. Among them are nominated pods of the
+    last priority: a nomination counts against workloads of the same priority."""
     if len(sort_keys) < 2:
         return []
-    pending = (pod for pod in single_pods if pod.admission is None)
-    between = [pod for pod in pending if sort_keys[0] <= _sort_key(pod) < sort_keys[-1]]
+    first, last = sort_keys[0], sort_keys[-1]
+    pending = (pod for pod in single_pods if pod.admission is None and first <= _sort_key(pod))
+    between = [
+        pod for pod in pending if _sort_key(pod) < last or (pod.nominated and -pod.priority == last[0] > first[0])
+    ]
     # Those beyond the limit lose their turn among the gangs, but not their place among single pods.
     return sorted(between, key=lambda pod: (_sort_key(pod), pod.key))[:MAX_PODS_BETWEEN]
 

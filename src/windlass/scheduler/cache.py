@@ -368,6 +368,7 @@ class SchedulerCache:
             self.owners.workload_observed(key, obj)
         if isinstance(obj, OwnerObject) and kind in SUSPEND_FIELDS:
             self.owners.remove((kind, key))
+            self.owners.mark_parents_changed(obj)
             if QUEUE_NAME_LABEL in obj.metadata.labels and self.responsibility.owner_concerns_engine(obj):
                 self.owners.put((kind, key), obj)
         pods = self.awaiting_owner.pop_waiting_for((group, kind, key))

@@ -50,6 +50,10 @@ class QueuedOwners:
     def remove(self, owner_id: OwnerId) -> None:
         self._owners.pop(owner_id, None)
 
+    def mark_parents_changed(self, owner: OwnerObject) -> None:
+        """The pod templates of a TrainJob are in the JobSet below it."""
+        self._changed.update(dict.fromkeys(_controller_ids(owner)))
+
     def mark_all_changed(self) -> None:
         self._changed.update(dict.fromkeys(self._owners))
 
@@ -68,7 +72,7 @@ def _controller_uids(workload: WorkloadObject) -> list[str]:
     return [reference.uid for reference in workload.metadata.owner_references if reference.controller]
 
 
-def _controller_ids(workload: WorkloadObject) -> list[OwnerId]:
-    namespace = workload.metadata.namespace or "default"
-    references = (reference for reference in workload.metadata.owner_references if reference.controller)
+def _controller_ids(obj: WorkloadObject | OwnerObject) -> list[OwnerId]:
+    namespace = obj.metadata.namespace or "default"
+    references = (reference for reference in obj.metadata.owner_references if reference.controller)
     return [(reference.kind, f"{namespace}/{reference.name}") for reference in references]

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.embedded.in_process_cluster import InProcessCluster, template
 
+from windlass.embedded.controllers import workload_controllers
 from windlass.embedded.controllers.index_set import IndexSet
 from windlass.embedded.controllers.job_pods import COMPLETION_INDEX
 from windlass.embedded.controllers.replicaset import BURST_REPLICAS
@@ -108,3 +109,87 @@ def test_annotations_that_look_like_numbers(world: InProcessCluster, text: str) 
     world.verbs.patch("deployments.apps", "default", "d", {"spec": {"replicas": 1}})
     world.start_all()
     assert len(world.pods("app=d")) == 1
+
+
+def stateful_set(world: InProcessCluster, name: str, replicas: int) -> None:
+    labels = {"app": name}
+    spec = {"replicas": replicas, "podManagementPolicy": "Parallel", "serviceName": name}
+    world.apply("statefulsets.apps", name, {**spec, "selector": {"matchLabels": labels}, "template": template(labels)})
+
+
+def test_no_more_pods_are_created_than_may_wait_for_a_node(
+    world: InProcessCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(workload_controllers, "MAX_WAITING_PODS", 50)
+    stateful_set(world, "s", 10**9)
+    stateful_set(world, "t", 10**9)
+    world.pass_time(10)
+    assert len(world.pods()) == 50
+    warnings = [event["message"] for event in world.verbs.list("events", "default") if event["type"] == "Warning"]
+    assert set(warnings) == {
+        "Error creating: 50 pods of namespace default wait for a node; more are created when fewer wait"
+    }
+    for pod in world.pods()[:20]:
+        world.verbs.bind("default", pod["metadata"]["name"], "somewhere")
+    world.step()
+    assert len(world.pods()) == 70
+    world.verbs.delete("statefulsets.apps", "default", "s")
+    world.verbs.delete("statefulsets.apps", "default", "t")
+    world.pass_time(61)
+    for pod in world.pods():
+        world.verbs.delete("pods", "default", pod["metadata"]["name"], grace=0)
+    world.step()
+    assert world.cache.waiting_pods("default") == 0
+
+
+def turns(world: InProcessCluster, monkeypatch: pytest.MonkeyPatch, verb: str) -> list[int]:
+    """How many objects each turn of the loop writes by this verb."""
+    assert world.controllers is not None
+    written, loop, write = [0], world.controllers.loop, getattr(world.verbs, verb)
+    sync = loop._sync
+
+    def count(*arguments: object, **options: object) -> object:
+        written[-1] += 1
+        return write(*arguments, **options)
+
+    def one(item: object, now: float) -> None:
+        written.append(0)
+        sync(item, now)
+
+    monkeypatch.setattr(world.verbs, verb, count)
+    monkeypatch.setattr(loop, "_sync", one)
+    return written
+
+
+def test_a_large_owner_is_served_in_turns(world: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everybody waits for a turn to end: in one of 500 pods for half a second."""
+    written = turns(world, monkeypatch, "create")
+    stateful_set(world, "s", 300)
+    world.step()
+    assert len(world.pods()) == 300
+    # Each pod has an event.
+    assert max(written) <= 2 * workload_controllers.ACTIONS_A_TURN
+
+
+def test_a_namespace_of_many_objects_goes_in_turns(world: InProcessCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    world.verbs.create("namespaces", "", {"metadata": {"name": "much"}})
+    for number in range(300):
+        world.verbs.create("configmaps", "much", {"metadata": {"name": f"m{number}"}})
+    written = turns(world, monkeypatch, "delete")
+    world.verbs.delete("namespaces", "", "much")
+    world.pass_time(10)
+    assert max(written) <= 60
+    assert not world.verbs.list("configmaps", "much")
+
+
+def test_what_is_left_to_do_is_dropped_when_the_owner_wants_something_else(world: InProcessCluster) -> None:
+    stateful_set(world, "s", 300)
+    assert world.controllers is not None
+    loop = world.controllers.loop
+    while not world.pods():
+        item = loop._queue.pop(world.now)
+        assert item is not None
+        loop._sync(item, world.now)
+    world.verbs.patch("statefulsets.apps", "default", "s", {"spec": {"replicas": 10}})
+    world.step()
+    assert len([pod for pod in world.pods() if "deletionTimestamp" not in pod["metadata"]]) == 10

@@ -15,10 +15,13 @@ from tests.worlds.judges.world_state import WorldState, is_finished, is_guarded
 
 from windlass.model.plan import Plan
 from windlass.model.unstructured import Unstructured
+from windlass.placement.stop_conditions import DURATION_EXCEEDED
+from windlass.queueing.outcome import MAXIMUM_EXECUTION_TIME_EXCEEDED
 
 REGRET_SECONDS = 30.0
 STUCK_SECONDS = 120.0
 """So long after the end of its grace period nothing waits for a victim any more."""
+TIME_IS_OVER = (DURATION_EXCEEDED, MAXIMUM_EXECUTION_TIME_EXCEEDED)
 MOST_AT_REST = 2
 """Evictions of one workload while nothing happens: once for the last happening, once for what followed."""
 
@@ -77,6 +80,8 @@ class EvictionJudge:
         """`said`: why, in the words of the object."""
         self._at_rest[key] += 1
         self._said[key] = said
+        if self.reasons.get(key) in TIME_IS_OVER:
+            self._expected.pop(key, None)  # it ran, and had what others were evicted for
         decided, preemptor = self._decided.get(key, (0.0, ""))
         if preemptor and self._state.clock() - decided < self._state.lag_seconds:
             self._expected[preemptor] = (self._state.clock(), key)

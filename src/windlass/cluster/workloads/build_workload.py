@@ -26,6 +26,7 @@ from windlass.cluster.workloads.workload_attributes import (
     enforced_limit,
     evictions_of,
     execution_limit,
+    gated_hold,
     is_asked,
     is_evictable,
     is_nominated,
@@ -159,6 +160,8 @@ def _from_workload_object(unit: Unit, members: UnitMembers, inputs: GroupingInpu
     checkpoint = max(base.checkpoint_at, checkpoint_of(annotated))
     queued_at = queued_since(metadata, base.queued_at) or inputs.now
     if hold == NO_HOLD:
+        hold = gated_hold(owner.metadata if owner is not None else metadata)
+    if hold == NO_HOLD:
         hold = stopped_hold(metadata, limit, checkpoint, queued_at)
     built = msgspec.structs.replace(
         base,
@@ -258,6 +261,8 @@ def _assemble(parts: WorkloadParts, members: UnitMembers, inputs: GroupingInputs
         hold = WORKLOAD_REF_HOLD
     if hold == NO_HOLD and queue:
         hold = queue_hold(identity.namespace, queue, inputs.queue_system)
+    if hold == NO_HOLD and queue:
+        hold = gated_hold(identity.metadata)
     if hold == NO_HOLD and queue:
         hold = priority_class_hold(workload_priority_class(identity, parts.sets[0].template), inputs.queue_system)
     if hold == NO_HOLD and not members.pods:

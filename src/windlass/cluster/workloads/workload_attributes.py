@@ -14,7 +14,12 @@ from windlass.model.errors import InputError
 from windlass.model.leaving import ASK, AskTerms
 from windlass.model.meta import ObjectMeta
 from windlass.model.names.kai import KAI_PREEMPTIBILITY_LABEL, NON_PREEMPTIBLE_PRIORITY
-from windlass.model.names.kueue import MAX_EXEC_TIME_LABEL, QUEUE_NAME_LABEL, WORKLOAD_PRIORITY_CLASS_LABEL
+from windlass.model.names.kueue import (
+    ADMISSION_GATED_BY_ANNOTATION,
+    MAX_EXEC_TIME_LABEL,
+    QUEUE_NAME_LABEL,
+    WORKLOAD_PRIORITY_CLASS_LABEL,
+)
 from windlass.model.names.windlass import (
     ASK_ANNOTATION,
     CHECKPOINT_GRACE_ANNOTATION,
@@ -204,6 +209,16 @@ def stopped_hold(metadata: ObjectMeta, limit: int | None, checkpoint_at: int, qu
     declared = format_duration(stopped)
     why = f"it was stopped after its declared {declared} ({DECLARED_DURATION_ANNOTATION}) without a checkpoint"
     return f"{why}; started again, it would be stopped again", "DURATION_EXCEEDED"
+
+
+def gated_hold(metadata: ObjectMeta) -> tuple[str, str]:
+    """Why queued work is held whose annotation names somebody who has to let it in first, and the code; empty where
+    none does. Kueue reads the annotation of the Job."""
+    gates = metadata.annotations.get(ADMISSION_GATED_BY_ANNOTATION, "")
+    if not gates:
+        return "", ""
+    why = f"admission is gated by {gates}, until the annotation {ADMISSION_GATED_BY_ANNOTATION} is gone"
+    return why, "SCHEDULING_GATED"
 
 
 def is_nominated(pods: Sequence[Pod]) -> bool:

@@ -147,6 +147,8 @@ class WorkloadIndex:
         for owner_key in before ^ after:
             claimants = self._claimants[owner_key]
             self._set_workload_of_owner(owner_key, max(claimants) if claimants else None)
+            if not claimants:
+                del self._claimants[owner_key]
 
     def _set_workload_of_owner(self, owner_key: OwnerKey, workload: str | None) -> None:
         """Sets or removes the Workload of an owner. An owner that is a pod affects only its own unit."""
@@ -257,7 +259,7 @@ class WorkloadIndex:
         if before is not None:
             self._members[before].discard(key)
         for name in self._unknown_owners_of.pop(key, ()):
-            self._pods_by_unknown_owner[name].discard(key)
+            self._discard_pod_of_unknown_owner(name, key)
         if pod is None:
             self._tracker.forget((POD, key))
             self._broken.pop((POD, key), None)
@@ -271,6 +273,12 @@ class WorkloadIndex:
                 for name in self._finder.unknown_owners:
                     self._pods_by_unknown_owner.setdefault(name, set()).add(key)
         return [unit for unit in (before, after) if unit is not None]
+
+    def _discard_pod_of_unknown_owner(self, name: UnknownOwner, key: str) -> None:
+        pods = self._pods_by_unknown_owner[name]
+        pods.discard(key)
+        if not pods:
+            del self._pods_by_unknown_owner[name]
 
     def _find_unit_of(self, pod: Pod) -> UnitKey:
         self._broken.pop((POD, pod.key), None)
@@ -297,6 +305,9 @@ class WorkloadIndex:
             self._object_count[unit] = self._object_count.get(unit, 0) + 1
         if after:
             self._units_of_object[dependent] = after
+        kind, key = dependent
+        if key not in (self._workloads if kind == WORKLOAD else self._owners):
+            self._tracker.forget(dependent)  # whatever it looked up: it will be looked at when it comes back
         return [*before, *after]
 
     def _units_of(self, dependent: Dependent) -> tuple[UnitKey, ...]:
@@ -314,6 +325,8 @@ class WorkloadIndex:
         if before == parents:
             return
         self._parents_of[owner_key] = parents
+        if not parents:
+            del self._parents_of[owner_key]
         for change, owners in ((-1, before), (1, parents)):
             for parent in owners:
                 count = dict.get(self._parents, parent, 0) + change

@@ -31,7 +31,7 @@ from windlass.model.group_membership import (
 )
 from windlass.model.meta import ObjectMeta
 from windlass.model.owners import Owner, template_pod
-from windlass.model.owners.kubeflow import with_runtime
+from windlass.model.owners.kubeflow import with_job_set, with_runtime
 from windlass.model.pod import Pod
 from windlass.model.pod_group import NOT_IMPLEMENTED, PodGroup
 from windlass.model.queue_names import named_queue
@@ -283,13 +283,12 @@ def owner_with_pod_sets(kind: str, key: str, inputs: GroupingInputs) -> Owner | 
     if owner is None or owner.pod_sets:
         return owner
     job_set = inputs.owners.get(("JobSet", key))
-    if job_set is None:
-        runtime = inputs.owners.get((owner.runtime.kind, owner.runtime.key)) if owner.runtime is not None else None
-        # One that was submitted waits for the trainer, which knows more of its runtime than Windlass.
-        return owner if runtime is None or is_submitted(owner.metadata) else with_runtime(owner, runtime)
-    return msgspec.structs.replace(
-        owner, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
-    )
+    described = with_job_set(owner, job_set) if job_set is not None else None
+    if described is not None:
+        return described
+    runtime = inputs.owners.get((owner.runtime.kind, owner.runtime.key)) if owner.runtime is not None else None
+    # One that was submitted waits for the trainer, which knows more of its runtime than Windlass.
+    return owner if runtime is None or is_submitted(owner.metadata) else with_runtime(owner, runtime)
 
 
 def shared_metadata(pods: Sequence[Pod]) -> ObjectMeta:

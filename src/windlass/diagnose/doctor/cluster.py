@@ -12,6 +12,7 @@ from windlass.diagnose import gpu_stack, nodes
 from windlass.diagnose.doctor.report import ERROR, OK, WARNING, Symptom
 from windlass.diagnose.evidence import Evidence
 from windlass.diagnose.operator_nodes import node_notes
+from windlass.diagnose.quotas import is_ineffective_key
 from windlass.diagnose.stack_components import gpu_nodes
 from windlass.diagnose.unstructured import nested_map
 from windlass.model.digits import is_digits
@@ -27,7 +28,7 @@ from windlass.model.names.nvidia import (
 from windlass.model.names.windlass import CONTAINER_GPUS_ANNOTATION
 from windlass.model.node import Node
 from windlass.model.pod import Pod
-from windlass.model.requests import is_extended_resource, pod_requests
+from windlass.model.requests import pod_requests
 from windlass.node.container_runtime import DEVICES_COME, NOTHING_CARRIES_OUT
 
 POOL_LABELS = (
@@ -313,8 +314,8 @@ def _resource_claims(evidence: Evidence) -> Iterator[Symptom]:
 def _quota_keys(evidence: Evidence) -> Iterator[Symptom]:
     for quota in evidence.of_kind("ResourceQuota"):
         for key in nested_map(quota.data, "spec", "hard"):
-            bare = key.removeprefix("limits.")
-            if is_extended_resource(bare) and "/" in bare and not key.startswith("requests."):
+            if is_ineffective_key(key):
+                bare = key.removeprefix("limits.")
                 yield Symptom(
                     "quota-key", ERROR, quota.title, f"key {key} limits nothing", "", f"write requests.{bare}"
                 )

@@ -6,6 +6,7 @@ reads includes its own last write. It holds references to the store's objects, n
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 
@@ -24,6 +25,7 @@ class Cache:
         self._owned: dict[tuple[str, str], dict[str, Unstructured]] = {}
         self._orphans: dict[tuple[str, str], dict[str, Unstructured]] = {}
         self._on_node: dict[str, dict[str, Unstructured]] = {}
+        self._waiting_pods: Counter[str] = Counter()
         self._unsubscribe: list[Callable[[], None]] = []
         self.handlers: list[ResourceChangeHandler] = []
 
@@ -62,6 +64,10 @@ class Cache:
         """Pods bound to the node."""
         return list(self._on_node.get(name, {}).values())
 
+    def waiting_pods(self, namespace: str) -> int:
+        """How many pods of the namespace have no node."""
+        return self._waiting_pods[namespace]
+
     def _apply_change(self, resource: str, kind: str, new: Unstructured, _: Unstructured | None) -> None:
         key = key_of(new)
         objects = self._objects[resource]
@@ -86,6 +92,8 @@ class Cache:
         node = _node_of(resource, obj)
         if node:
             self._on_node.setdefault(node, {})[key] = obj
+        elif resource == "pods":
+            self._waiting_pods[obj["metadata"].get("namespace", "")] += 1
 
     def _unindex(self, resource: str, key: str, obj: Unstructured) -> None:
         for reference in obj["metadata"].get("ownerReferences") or ():
@@ -96,9 +104,11 @@ class Cache:
         orphans = self._orphans.get((resource, obj["metadata"].get("namespace", "")))
         if orphans is not None:
             orphans.pop(key, None)
-        on_node = self._on_node.get(_node_of(resource, obj))
-        if on_node is not None:
-            on_node.pop(key, None)
+        node = _node_of(resource, obj)
+        if node in self._on_node:
+            self._on_node[node].pop(key, None)
+        if resource == "pods" and not node:
+            self._waiting_pods -= Counter((obj["metadata"].get("namespace", ""),))
 
 
 def _node_of(resource: str, obj: Unstructured) -> str:

@@ -24,6 +24,8 @@ YIELD_AFTER_SECONDS = 0.01
 """How long the loop works before it yields to HTTP requests."""
 MIN_REQUEUE_SECONDS = 0.01
 MAX_SYNCS = 100_000
+AGAIN = float("-inf")
+"""What `sync` returns where it has done only a part, so as not to hold the others up: its turn comes again."""
 
 
 class Controller(Protocol):
@@ -38,7 +40,7 @@ class Controller(Protocol):
         """The keys that a change concerns."""
 
     def sync(self, key: str, now: float) -> float | None:
-        """Syncs one key; returns when to sync again, if time alone may change something."""
+        """Syncs one key; returns when to sync again, if time alone may change something, or AGAIN."""
 
 
 class ControllerLoop:
@@ -118,7 +120,9 @@ class ControllerLoop:
             log.exception("%s failed on %s; retrying in %.2f s", controller.name, key, pause)
             return
         self._queue.forget(item)
-        if requeue_at is not None:
+        if requeue_at == AGAIN:
+            self._queue.add(item)
+        elif requeue_at is not None:
             # A time in the past must not make the loop spin on this key.
             self._queue.add_at(item, max(requeue_at, now + MIN_REQUEUE_SECONDS))
 

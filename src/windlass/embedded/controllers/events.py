@@ -16,6 +16,7 @@ from windlass.model.unstructured import Unstructured
 MAX_KNOWN_EVENTS = 4096
 EVENT_TTL_SECONDS = 3600.0
 MAX_MESSAGE_LENGTH = 1024
+SUBJECT_BURST, SUBJECT_RATE = 500, 1.0
 
 
 class EventRateLimiter:
@@ -37,12 +38,14 @@ class EventRateLimiter:
 class EventRecorder:
     """Writes events of one component; `host` is the kubelet's node.
 
-    With a rate limiter, normal events beyond it are dropped, as a kubelet drops them; warnings never are.
+    With a rate limiter, normal events beyond it are dropped, as a kubelet drops them; warnings never are. Those
+    of one subject are limited anyway: a controller that creates ten thousand pods doesn't write as many events.
     """
 
     def __init__(self, client: Client, component: str, rate_limiter: EventRateLimiter | None = None) -> None:
         self._client, self._component, self._rate_limiter = client, component, rate_limiter
         self._recent: OrderedDict[tuple[str, ...], tuple[str, str]] = OrderedDict()
+        self._subjects: OrderedDict[str, EventRateLimiter] = OrderedDict()
         self._serial = 0
 
     def record(
@@ -59,6 +62,8 @@ class EventRecorder:
         """Errors are ignored: nothing depends on an event."""
         if type == "Normal" and self._rate_limiter is not None and not self._rate_limiter.try_accept(now):
             return
+        if type == "Normal" and not self._limiter_of(regarding).try_accept(now):
+            return
         message = message[:MAX_MESSAGE_LENGTH]
         target = _reference(regarding, field)
         key = (target.get("uid", ""), target["name"], field, type, reason, message, host)
@@ -71,6 +76,14 @@ class EventRecorder:
         self._recent.move_to_end(key)
         if len(self._recent) > MAX_KNOWN_EVENTS:
             self._recent.popitem(last=False)
+
+    def _limiter_of(self, regarding: Unstructured) -> EventRateLimiter:
+        uid = regarding["metadata"].get("uid", "")
+        limiter = self._subjects.setdefault(uid, EventRateLimiter(SUBJECT_BURST, SUBJECT_RATE))
+        self._subjects.move_to_end(uid)
+        if len(self._subjects) > MAX_KNOWN_EVENTS:
+            self._subjects.popitem(last=False)
+        return limiter
 
     def _increment_count(self, known: tuple[str, str], now: float) -> bool:
         namespace, name = known

@@ -1,16 +1,21 @@
 """Executes a controller's actions in order, through the in-process client.
 
 Controllers pass their `ReconcileResult`. After a child's creation was refused, no further ones are tried; the other
-actions are executed and the refusal is raised at the end, so that the loop retries later.
+actions are executed and the refusal is raised at the end, so that the loop retries later. Everybody waits while actions
+are executed, so that a result of many is executed in parts.
 """
 
 from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
 
 from windlass.embedded.api.errors import ApiError, ignore_api_errors
 from windlass.embedded.controllers.client import Client
 from windlass.embedded.controllers.events import EventRateLimiter, EventRecorder
 from windlass.embedded.controllers.objects import name_of, namespace_of, uid_of
 from windlass.embedded.controllers.reconcile_result import (
+    Action,
     Create,
     Delete,
     EmitEvent,
@@ -23,15 +28,25 @@ _DISPLAY_NAMES = {"pods": "pod", "replicasets.apps": "replica set", "persistentv
 
 
 class ActionExecutor:
-    def __init__(self, client: Client, component: str, rate_limiter: EventRateLimiter | None = None) -> None:
+    def __init__(
+        self,
+        client: Client,
+        component: str,
+        rate_limiter: EventRateLimiter | None = None,
+        check_create: Callable[[Create], None] | None = None,
+    ) -> None:
+        """`check_create` raises an `ApiError` if a child may not be created now."""
         self.create_error: ApiError | None = None
         """Why the last result's children could not be created."""
-        self._client = client
+        self._client, self._check_create = client, check_create
         self.events = EventRecorder(client, component, rate_limiter)
 
-    def execute(self, result: ReconcileResult, now: float) -> None:
+    def execute(self, result: ReconcileResult, now: float, max_actions: int = sys.maxsize) -> Sequence[Action]:
+        """Returns what is left after so many actions."""
         refused = self.create_error = None
-        for action in result.actions:
+        for number, action in enumerate(result.actions):
+            if number >= max_actions and refused is None:
+                return result.actions[number:]
             match action:
                 case Create():
                     refused = self.create_error = refused or self._create(action, now)
@@ -45,11 +60,14 @@ class ActionExecutor:
                     self.events.record(action.regarding, action.reason, action.message, now, type=action.type)
         if refused is not None:
             raise refused
+        return ()
 
     def _create(self, action: Create, now: float) -> ApiError | None:
         namespace = namespace_of(action.owner)
         kind = _DISPLAY_NAMES.get(action.resource, action.resource)
         try:
+            if self._check_create is not None:
+                self._check_create(action)
             made = self._client.create(action.resource, namespace, action.obj)
         except ApiError as error:
             if error.reason != "AlreadyExists" and "is being terminated" not in error.message:

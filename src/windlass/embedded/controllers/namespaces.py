@@ -10,6 +10,7 @@ from windlass.embedded.api.errors import ignore_api_errors
 from windlass.embedded.api.timestamps import parse_time
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.controller_loop import AGAIN
 from windlass.embedded.controllers.garbage_collector import AllKindsClient
 from windlass.embedded.controllers.objects import condition, is_deleting, name_of, uid_of, with_condition
 from windlass.model.unstructured import Unstructured
@@ -18,6 +19,7 @@ RETRY_SECONDS = 0.5
 GRACE_SECONDS = 2.0
 """Delay before a namespace is emptied, since `kubectl delete -f` deletes the namespace first and then, by name, what is
 in it. Kubernetes' controller waits five seconds."""
+DELETIONS_A_TURN = 50
 ROOT_CA_CONFIG_MAP = "kube-root-ca.crt"
 
 
@@ -39,7 +41,9 @@ class NamespaceController:
         start_at = parse_time(namespace["metadata"].get("deletionTimestamp")) + GRACE_SECONDS
         if now < start_at:
             return start_at
-        remaining = self._delete_content(key)
+        remaining, is_complete = self._delete_content(key)
+        if not is_complete:
+            return AGAIN
         if remaining:
             self._write_condition(namespace, remaining, now)
             return now + RETRY_SECONDS
@@ -47,20 +51,25 @@ class NamespaceController:
         self._client.update("namespaces", "", key, {**namespace, "spec": spec}, "finalize")
         return None
 
-    def _delete_content(self, name: str) -> dict[str, int]:
-        """Deletes everything inside; returns how many objects remain, by resource."""
+    def _delete_content(self, name: str) -> tuple[dict[str, int], bool]:
+        """Deletes what is inside; returns how many objects remain, by resource, and whether all were asked to go:
+        everybody waits meanwhile, so that many go in parts."""
         remaining_by_resource: dict[str, int] = {}
+        deletions = 0
         for resource in self._client.resources():
             if not self._client.kind(resource).namespaced:
                 continue
             for obj in self._client.list(resource, name):
                 if not is_deleting(obj):
+                    if deletions == DELETIONS_A_TURN:
+                        return {}, False
+                    deletions += 1
                     with ignore_api_errors(404, 409):
                         self._client.delete(resource, name, name_of(obj), uid=uid_of(obj))
             remaining = len(self._client.list(resource, name))
             if remaining:
                 remaining_by_resource[resource] = remaining
-        return remaining_by_resource
+        return remaining_by_resource, True
 
     def _write_condition(self, namespace: Unstructured, remaining: dict[str, int], now: float) -> None:
         counts = [f"{resource} has {count} resource instances" for resource, count in remaining.items()]

@@ -14,6 +14,7 @@ from windlass.embedded.api.selectors import matches_selector
 from windlass.embedded.controllers.adoption import claim_children
 from windlass.embedded.controllers.cache import Cache
 from windlass.embedded.controllers.client import Client
+from windlass.embedded.controllers.controller_loop import AGAIN
 from windlass.embedded.controllers.daemonset import reconcile_daemonset
 from windlass.embedded.controllers.deployment import reconcile_deployment
 from windlass.embedded.controllers.executor import ActionExecutor
@@ -27,13 +28,17 @@ from windlass.embedded.controllers.objects import (
     namespace_of,
     uid_of,
 )
-from windlass.embedded.controllers.reconcile_result import Patch, ReconcileResult, UpdateStatus
+from windlass.embedded.controllers.reconcile_result import Create, Patch, ReconcileResult, UpdateStatus
 from windlass.embedded.controllers.replicaset import reconcile_replicaset, replica_failure_status
 from windlass.embedded.controllers.revisions import CONTROLLER_REVISIONS
 from windlass.embedded.controllers.statefulset import reconcile_statefulset
 from windlass.model.unstructured import Unstructured
 
 PODS = "pods"
+ACTIONS_A_TURN = 32
+"""Some 15 ms of work, in which nobody else is served."""
+MAX_WAITING_PODS = 5000
+"""Of a namespace. Beyond them controllers create pods only as others are placed: a pod that waits takes 20 KB."""
 
 
 class OwnerController(ABC):
@@ -44,7 +49,9 @@ class OwnerController(ABC):
 
     def __init__(self, client: Client, cache: Cache) -> None:
         self.cache = cache
-        self._executor = ActionExecutor(client, self.name)
+        self._executor = ActionExecutor(client, self.name, check_create=self._check_create)
+        self._unfinished: dict[str, tuple[object, ReconcileResult]] = {}
+        """Key → the state of the owner, and what is left of the result for it."""
         self.resources: Sequence[str] = (self.resource, *self.children)
 
     def keys_for(self, resource: str, event_type: str, new: Unstructured, old: Unstructured | None) -> Iterator[str]:
@@ -56,12 +63,25 @@ class OwnerController(ABC):
                 yield from self._owner_keys(state)
 
     def sync(self, key: str, now: float) -> float | None:
-        owner = self.cache.get(self.resource, key)
+        owner, (state, result) = self.cache.get(self.resource, key), self._unfinished.pop(key, (None, None))
         if owner is None:
             return None
-        result = self.reconcile(owner, now)
-        self._executor.execute(result, now)
+        wanted = (uid_of(owner), owner["metadata"].get("generation"), is_deleting(owner))
+        if result is None or state != wanted:
+            result = self.reconcile(owner, now)
+        left = self._executor.execute(result, now, ACTIONS_A_TURN)
+        if left:
+            self._unfinished[key] = wanted, ReconcileResult(tuple(left), result.requeue_at)
+            return AGAIN
         return result.requeue_at
+
+    def _check_create(self, action: Create) -> None:
+        namespace = namespace_of(action.owner)
+        if action.resource == PODS and self.cache.waiting_pods(namespace) >= MAX_WAITING_PODS:
+            message = (
+                f"{MAX_WAITING_PODS} pods of namespace {namespace} wait for a node; more are created when fewer wait"
+            )
+            raise ApiError.too_many_requests(message)
 
     @abstractmethod
     def reconcile(self, owner: Unstructured, now: float) -> ReconcileResult:

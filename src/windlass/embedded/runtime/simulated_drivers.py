@@ -29,6 +29,7 @@ from windlass.model.names.windlass import (
     NODE_ANSWER_ANNOTATION,
     NODE_REQUEST_ANNOTATION,
 )
+from windlass.model.repair_state import held_devices
 from windlass.model.unstructured import Unstructured
 from windlass.node.operator_link import NodeAnswer, NodeRequest, decode_request, rung_of_action
 from windlass.node.xid import lookup_xid
@@ -82,9 +83,7 @@ class SimulatedDrivers:
             self._report_xid(key, now),
             self._answer(node, now),
         ]
-        held = {
-            int(part) for part in annotations_of(node).get(HELD_DEVICES_ANNOTATION, "").split(",") if part.isdigit()
-        }
+        held = set(held_devices(annotations_of(node)))
         if held != machine.held:
             machine.held = held
             self._heartbeat.update_node_status(key, now)

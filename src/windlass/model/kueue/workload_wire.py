@@ -132,6 +132,12 @@ class RequeueState(KubeStruct, frozen=True):
     requeue_at: str = ""
 
 
+class PreemptionGateState(KubeStruct, frozen=True):
+    name: str = ""
+    position: str = ""
+    """Open or Closed."""
+
+
 class UnhealthyNode(KubeStruct, frozen=True):
     name: str = ""
 
@@ -152,6 +158,7 @@ class WorkloadStatus(KubeStruct, frozen=True):
     reclaimable_pods: tuple[ReclaimablePod, ...] = ()
     requeue_state: RequeueState | None = None
     unhealthy_nodes: tuple[UnhealthyNode, ...] = ()
+    preemption_gates: tuple[PreemptionGateState, ...] = ()
     scheduling_stats: SchedulingStats = SchedulingStats()
     accumulated_past_execution_time_seconds: int | None = None
     accumulated_past_exexcution_time_seconds: int | None = None

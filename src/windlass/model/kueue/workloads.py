@@ -241,8 +241,9 @@ def _priority_class(wire: WorkloadObject) -> tuple[str, bool]:
 
 
 def _preemption_policy(wire: WorkloadObject, system: QueueSystem) -> str:
-    """Never with preemption gates or with a PriorityClass that never preempts."""
-    never = bool(wire.spec.preemption_gates)
+    """Never with a preemption gate that nobody has opened, or with a PriorityClass that never preempts."""
+    opened = {gate.name for gate in wire.status.preemption_gates if gate.position == "Open"}
+    never = any(gate.name not in opened for gate in wire.spec.preemption_gates)
     for pod_set in wire.spec.pod_sets:
         template = pod_set.template.spec
         never = never or template.preemption_policy == "Never"
@@ -257,7 +258,7 @@ def _queued_at(wire: WorkloadObject) -> int:
     return parse_timestamp(wire.metadata.creation_timestamp)
 
 
-_REASONS_THAT_END = ("ClusterQueueStopped", "LocalQueueStopped", "Deactivated")
+_REASONS_THAT_END = ("ClusterQueueStopped", "LocalQueueStopped", "Deactivated", "Inadmissible")
 
 
 def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
@@ -277,7 +278,8 @@ def _waiting_hold(wire: WorkloadObject, system: QueueSystem) -> tuple[str, str]:
         because = evicted.message if evicted is not None and "DueTo" in evicted.reason else ""
         return deactivated_message(wire.key, because), "JOB_SUSPENDED"
     for condition in wire.status.conditions:
-        # Its queue is open and it is active: what Kueue stopped for that is over, and nobody else may say so.
+        # Its queue is open, it is active, and what Kueue can't read is looked at again: what Kueue stopped for that is
+        # over, and nobody else may say so.
         is_over = condition.reason.startswith(_REASONS_THAT_END)
         if condition.type == "Requeued" and condition.status == "False" and not is_over:
             until = wire.status.requeue_state.requeue_at if wire.status.requeue_state else ""

@@ -15,6 +15,7 @@ QUEUE_NAME_LABEL = "kueue.x-k8s.io/queue-name"
 WORKLOAD_PRIORITY_CLASS_LABEL = "kueue.x-k8s.io/priority-class"
 
 # Annotations
+ADMISSION_GATED_BY_ANNOTATION = "kueue.x-k8s.io/admission-gated-by"
 COMPLETIONS_EQUAL_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-completions-equal-parallelism"
 ELASTIC_JOB_ANNOTATION = "kueue.x-k8s.io/elastic-job"
 MIN_PARALLELISM_ANNOTATION = "kueue.x-k8s.io/job-min-parallelism"

@@ -1,11 +1,11 @@
 """Reads AppWrappers: objects of any kind that start together, each with the pod sets that it declares or its kind has.
 
-Called by `model.owners.normalise`.
+What is declared may be more than the component's kind makes, and not less. Called by `model.owners.normalise`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -61,9 +61,8 @@ def read_app_wrapper(wire: AppWrapperObject, read: ReadOwner) -> Owner:
     label = ""
     for index, component in enumerate(wire.spec.components):
         path = f"spec.components[{index}]"
-        found, label = _declared(component, path), ""
-        if not found:
-            found, label = _of_its_kind(component, path, read)
+        declared, (own, own_label) = _declared(component, path), _of_its_kind(component, path, read)
+        found, label = (declared, "") if declared and _covers(declared, own) else (own, own_label)
         sets += [msgspec.structs.replace(pod_set, name=_name(sets, pod_set.name, index)) for pod_set in found]
     return Owner(
         wire.KIND,
@@ -77,6 +76,15 @@ def read_app_wrapper(wire: AppWrapperObject, read: ReadOwner) -> Owner:
 
 def _name(known: list[OwnerPodSet], name: str, component: int) -> str:
     return f"component-{component}-{name}" if any(pod_set.name == name for pod_set in known) else name
+
+
+def _covers(declared: Sequence[OwnerPodSet], own: Sequence[OwnerPodSet]) -> bool:
+    """Whether no pod that the component's kind makes is missing in what is declared: it would run without quota."""
+
+    def count(sets: Sequence[OwnerPodSet], template: PodTemplate) -> int:
+        return sum(pod_set.count for pod_set in sets if pod_set.template == template)
+
+    return all(count(declared, made.template) >= count(own, made.template) for made in own)
 
 
 def _declared(component: AppWrapperComponent, path: str) -> tuple[OwnerPodSet, ...]:

@@ -1,7 +1,7 @@
 """Reads the jobs of Kubeflow's training operator and the MPI operator, and the trainer's TrainJob with its runtimes.
 
 Called by `model.owners.normalise`. A TrainJob has no pod templates: they are in the runtime that it names, until the
-trainer has made a JobSet of both.
+trainer has made a JobSet of both, under the TrainJob's name.
 """
 
 from __future__ import annotations
@@ -96,6 +96,20 @@ def with_runtime(job: Owner, runtime: Owner) -> Owner:
         _changed(pod_set, use) if pod_set.name in runtime.trainer_sets else pod_set for pod_set in runtime.pod_sets
     )
     return msgspec.structs.replace(job, pod_sets=sets, pod_set_label=runtime.pod_set_label)
+
+
+def with_job_set(job: Owner, job_set: Owner) -> Owner | None:
+    """The TrainJob with the pod sets of the JobSet that its controller has made; None if that is not its own.
+
+    A TrainJob that is made anew under its old name meets the JobSet of its predecessor."""
+    for reference in job_set.metadata.owner_references:
+        if reference.controller and (reference.kind, reference.name) == (job.kind, job.metadata.name):
+            if job.metadata.uid and reference.uid not in ("", job.metadata.uid):
+                return None
+            return msgspec.structs.replace(
+                job, pod_sets=job_set.pod_sets, pod_set_label=job_set.pod_set_label, deadline=job_set.deadline
+            )
+    return None
 
 
 def _is_trainer(labels: Mapping[str, str]) -> bool:

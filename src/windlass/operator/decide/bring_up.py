@@ -10,8 +10,14 @@ from __future__ import annotations
 import msgspec
 
 from windlass.model.names.nvidia import MIG_CONFIG_LABEL
-from windlass.model.names.windlass import AGENT_REVISION_LABEL, DRIVER_REVISION_LABEL, HELD_DEVICES_ANNOTATION
+from windlass.model.names.windlass import (
+    AGENT_REVISION_LABEL,
+    DRIVER_REVISION_LABEL,
+    HELD_DEVICES_ANNOTATION,
+    REPAIR_UNTIL_ANNOTATION,
+)
 from windlass.model.node import Taint
+from windlass.model.repair_state import NEEDS_PERSON
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.driver_step import wanted_driver
 from windlass.operator.decide.gpu_operator import default_driver
@@ -22,7 +28,7 @@ from windlass.operator.decide.steps import FINDERS, OPTIONAL_STEPS, STEP_SECONDS
 from windlass.operator.decide.take_over import why_handing_over
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.gpu_node import STEP_NAMES, DeviceStatus, GPUNodeStatus, Step
-from windlass.operator.kinds.gpu_repair import WHOLE_NODE
+from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.observed import NodeView
 from windlass.operator.writes import PutNodeCondition
@@ -50,7 +56,9 @@ def bring_up(pool: Pool, name: str) -> None:
     pool.statuses[name] = status
     _choose_revisions(pool, facts)
     _gate(pool, node, status)
-    pool.patch(name).annotations[HELD_DEVICES_ANNOTATION] = ",".join(map(str, sorted(held))) or None
+    annotations = pool.patch(name).annotations
+    annotations[HELD_DEVICES_ANNOTATION] = ",".join(map(str, sorted(held))) or None
+    annotations[REPAIR_UNTIL_ANNOTATION] = _repair_end(pool, name) if held else None
 
 
 def _facts(pool: Pool, node: NodeView, known: GPUNodeStatus, held: frozenset[int]) -> NodeFacts:
@@ -78,6 +86,16 @@ def held_devices(pool: Pool, name: str) -> frozenset[int]:
         and repair.is_open
         and repair.status.phase != "Suspected"
     )
+
+
+def _repair_end(pool: Pool, name: str) -> str:
+    """When the last of the node's repairs is over if each goes on by itself, as far as that is known."""
+    ends = [
+        repair.status.deadline if repair.status.phase in ENDS_BY_ITSELF else NEEDS_PERSON
+        for repair in pool.repairs
+        if repair.spec.node == name and repair.is_open and repair.status.phase != "Suspected"
+    ]
+    return NEEDS_PERSON if NEEDS_PERSON in ends else max(ends)
 
 
 def is_up(steps: tuple[Step, ...]) -> bool:

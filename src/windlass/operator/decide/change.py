@@ -11,11 +11,23 @@ import msgspec
 
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide import components
+from windlass.operator.decide.canary_work import put_control_work
 from windlass.operator.decide.change_nodes import joined_record, turn_back
 from windlass.operator.decide.change_run import ChangeRun, changed_nodes, draft, is_used
-from windlass.operator.decide.change_verdicts import verdicts
+from windlass.operator.decide.change_verdicts import Sides, verdicts
 from windlass.operator.decide.change_waves import take, target
+from windlass.operator.decide.image_change import (
+    abort,
+    counted,
+    image_now,
+    image_sides,
+    is_of_image,
+    progress,
+    roll_back,
+    why_not_changed,
+)
 from windlass.operator.decide.pool import Pool
+from windlass.operator.decide.windows import why_closed
 from windlass.operator.kinds.base import node_count, seconds_of
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, GateStatus
 from windlass.operator.kinds.reasons import Reason
@@ -29,6 +41,7 @@ def advance_change(pool: Pool, change: FleetChange) -> FleetChangeStatus:
     run.status = msgspec.structs.replace(run.status, observed_generation=change.metadata.generation)
     if not _obey(run):
         _PHASES.get(change.status.phase, _stay)(run)
+        put_control_work(run)
     return _counted(run)
 
 
@@ -73,7 +86,11 @@ def _begin_again(run: ChangeRun, command: str, why: str) -> None:
     if stale:
         run.status = run.change.status
         return
-    run.status = FleetChangeStatus(last_command=command, observed_generation=run.change.metadata.generation)
+    run.status = FleetChangeStatus(
+        attempts=run.status.attempts + 1,
+        last_command=command,
+        observed_generation=run.change.metadata.generation,
+    )
     run.put("Pending", Reason.Changing, why)
 
 
@@ -84,6 +101,8 @@ def _may_roll_back(run: ChangeRun) -> bool:
         return False
     if not run.change.is_final:
         return True
+    if is_of_image(run.change) and image_now(run.pool, run.change) != status.to:
+        return False
     records = (run.pool.statuses[name].change for name in changed_nodes(run))
     is_last = all(record is None or record.uid == run.change.metadata.uid for record in records)
     return is_last and not any(other.is_unfinished for other in run.pool.changes)
@@ -94,19 +113,22 @@ def _pending(run: ChangeRun) -> None:
     component, to = change.spec.component, change.spec.to
     others = [other for other in pool.changes if other.name != change.name]
     blocking = next((other for other in others if _is_ahead(other, change)), None)
-    not_ours = components.why_not_ours(pool, component)
+    is_image = is_of_image(change)
+    not_ours = why_not_changed(pool, change) if is_image else components.why_not_ours(pool, component)
+    known = image_now(pool, change) if is_image else components.current_value(pool.current, component)
+    runs_already = known == to if is_image else components.runs_already(pool, component, to)
     if blocking is not None:
         words = f"change {blocking.name} of stack {pool.stack.name} is unfinished; after it: windlass change retry"
         run.end("Refused", Reason.ChangeRunning, f"{words} {change.name}")
     elif not_ours:
         run.end("Refused", Reason.OtherOwner, not_ours)
-    elif components.runs_already(pool, component, to):
+    elif runs_already:
         run.end("Succeeded", Reason.Done, f"the stack runs {component} {to} already")
     else:
         run.status = msgspec.structs.replace(
             run.status,
             component=component,
-            from_=components.current_value(pool.current, component),
+            from_=known,
             to=to,
             wave=0,
             waves=len(run.waves),
@@ -125,6 +147,9 @@ def _is_ahead(other: FleetChange, change: FleetChange) -> bool:
 def _progressing(run: ChangeRun) -> None:
     pool, status = run.pool, run.status
     if _has_failed(run):
+        return
+    if is_of_image(run.change):
+        _progressing_image(run)
         return
     records = run.records
     under_way = [name for name, record in records.items() if not record.result]
@@ -150,6 +175,18 @@ def _progressing(run: ChangeRun) -> None:
     pool.wake(pool.now + 60)
 
 
+def _progressing_image(run: ChangeRun) -> None:
+    closed = why_closed(run.change.spec, run.pool.now)
+    is_begun = run.status.reason == Reason.RollingOut
+    if run.change.spec.paused and not is_begun:
+        run.put("Progressing", Reason.Paused, "paused (windlass change resume)")
+    elif closed is not None and not is_begun:
+        run.pool.wake(closed[2])
+        run.put("Progressing", closed[0], closed[1])
+    elif progress(run):
+        _bake(run)
+
+
 def _has_failed(run: ChangeRun) -> bool:
     """Nodes that did not come up, and gates that fail early, end the wave at once."""
     failed = [name for name, record in run.records.items() if record.failed and record.wave >= run.status.promoted]
@@ -169,7 +206,7 @@ def _has_failed(run: ChangeRun) -> bool:
 def _judge(run: ChangeRun) -> None:
     known = {gate.name: gate for gate in run.status.gates}
     found = []
-    for verdict in verdicts(run.pool, run.change, run.status, run.records, changed_nodes(run)):
+    for verdict in verdicts(run.pool, run.change, run.status, run.records, _sides(run)):
         before = known.get(verdict.gate)
         is_same = before is not None and (before.verdict, before.wave) == (verdict.verdict, run.status.wave)
         at = before.at if before is not None and is_same else format_timestamp(run.pool.now)
@@ -180,6 +217,15 @@ def _judge(run: ChangeRun) -> None:
             GateStatus(name=verdict.gate, verdict=verdict.verdict, message=message, at=at, wave=run.status.wave)
         )
     run.status = msgspec.structs.replace(run.status, gates=tuple(found))
+
+
+def _sides(run: ChangeRun) -> Sides:
+    if is_of_image(run.change):
+        return image_sides(run)
+    pool, records, changed = run.pool, run.records, tuple(changed_nodes(run))
+    control = (name for name in pool.nodes if name not in records and name not in changed)
+    earlier = frozenset(name for name in changed if name not in records or records[name].wave != run.status.wave)
+    return Sides(changed, tuple(name for name in control if not pool.why_unavailable(name)), earlier)
 
 
 def _bake(run: ChangeRun) -> None:
@@ -226,7 +272,7 @@ def _next_wave(run: ChangeRun, why: str) -> None:
     if status.wave + 1 < len(run.waves):
         run.status = msgspec.structs.replace(status, wave=status.wave + 1, bake_since="", gates=())
         run.put("Progressing", Reason.Changing, f"wave {status.wave + 2} of {len(run.waves)}: {why}")
-    elif components.current_value(run.pool.current, status.component) != status.to:
+    elif not is_of_image(run.change) and components.current_value(run.pool.current, status.component) != status.to:
         # New nodes begin with it from now on; the change ends when that has been read back.
         run.pool.current = components.with_current(run.pool.current, status.component, status.to)
         run.status = msgspec.structs.replace(status, last_command=run.change.status.last_command)
@@ -237,6 +283,10 @@ def _next_wave(run: ChangeRun, why: str) -> None:
 def _rolling_back(run: ChangeRun) -> None:
     """Every node that has the new value goes back, those that are out of service already without a slot."""
     pool, status = run.pool, run.status
+    if is_of_image(run.change):
+        if roll_back(run):
+            run.end("RolledBack", status.reason, f"{status.message}; every pod is back on {status.from_}")
+        return
     if components.current_value(pool.current, status.component) == status.to:
         pool.current = components.with_current(pool.current, status.component, status.from_ or "")
         return
@@ -264,6 +314,9 @@ def _rolling_back(run: ChangeRun) -> None:
 
 def _aborting(run: ChangeRun) -> None:
     """Nodes under way go back, those that are done stay."""
+    if is_of_image(run.change):
+        abort(run)
+        return
     for name, record in run.records.items():
         if not record.result and record.want != record.previous:
             draft(run, name, turn_back(run.pool, record, run.change, failed=False, why="aborted"))
@@ -275,6 +328,8 @@ def _aborting(run: ChangeRun) -> None:
 def _counted(run: ChangeRun) -> FleetChangeStatus:
     if run.status.from_ is None:
         return run.status
+    if is_of_image(run.change):
+        return counted(run)
     changed, records = changed_nodes(run), run.records
     stragglers = [name for name in run.pool.nodes if name not in changed] if run.status.phase == "Succeeded" else []
     return msgspec.structs.replace(

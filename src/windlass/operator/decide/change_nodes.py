@@ -14,6 +14,7 @@ from windlass.model.node import Taint
 from windlass.model.times import format_timestamp
 from windlass.operator.decide import components
 from windlass.operator.decide.bring_up import is_up
+from windlass.operator.decide.canary_work import work_of_node
 from windlass.operator.decide.drain import drain
 from windlass.operator.decide.pool import Pool
 from windlass.operator.kinds.base import seconds_of
@@ -21,6 +22,8 @@ from windlass.operator.kinds.fleet_change import Drain, FleetChange
 from windlass.operator.kinds.gpu_node import NodeChange
 from windlass.operator.kinds.reasons import Reason
 
+WORK_STARTS_SECONDS = 5 * 60
+"""So long the image of canary work may be pulled, beside its own time."""
 DEFAULT_NODE_SECONDS = 30 * 60
 """For a record whose change has been deleted."""
 
@@ -83,7 +86,10 @@ def drive_node(pool: Pool, name: str, change: FleetChange | None) -> None:
         _drain_and_choose(pool, name, record, change)
     elif is_up(pool.statuses[name].steps) and node.is_ready:
         result = "RolledBack" if record.want == record.previous else "Done"
-        _put(pool, name, record, result=result, reason=Reason.Done, message="")
+        if change is not None and change.spec.canary.work is not None and result == "Done" and not record.wave:
+            _wait_for_work(pool, name, record, change)
+        else:
+            _put(pool, name, record, result=result, reason=Reason.Done, message="")
     else:
         _wait_until_up(pool, name, record, change)
 
@@ -117,6 +123,26 @@ def _drain_and_choose(pool: Pool, name: str, record: NodeChange, change: FleetCh
         _put(pool, name, record, reason=Reason.DrainBlocked, message=drained.message)
     else:
         _put(pool, name, record, result="Blocked", reason=Reason.DrainBlocked, message=drained.message)
+
+
+def _wait_for_work(pool: Pool, name: str, record: NodeChange, change: FleetChange) -> None:
+    """The node goes back into service when its Job has succeeded, and to the old value when it has not."""
+    job = work_of_node(pool, change, name)
+    timeout = change.spec.canary.work.timeout if change.spec.canary.work is not None else "0s"
+    why = f"canary work: {job.message}" if job is not None and job.state == "Failed" else ""
+    if record.reason == Reason.CanaryWork and pool.is_past(record.deadline):
+        why = why or f"canary work was not done in {timeout}"
+    if job is not None and job.state == "Succeeded":
+        _put(pool, name, record, result="Done", reason=Reason.Done, message="")
+    elif why:
+        back = turn_back(pool, record, change, failed=True, why=why)
+        pool.statuses[name] = msgspec.structs.replace(pool.statuses[name], change=back)
+    elif record.reason != Reason.CanaryWork:
+        deadline = format_timestamp(pool.now + seconds_of(timeout) + WORK_STARTS_SECONDS)
+        pool.wake(deadline)
+        _put(pool, name, record, reason=Reason.CanaryWork, message="the Job is made", deadline=deadline)
+    elif job is not None:
+        _put(pool, name, record, reason=Reason.CanaryWork, message=f"Job {job.namespace}/{job.name} runs")
 
 
 def _wait_until_up(pool: Pool, name: str, record: NodeChange, change: FleetChange | None) -> None:

@@ -13,12 +13,19 @@ from windlass.model.times import format_timestamp
 from windlass.operator.decide import components
 from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, wait_for
 from windlass.operator.kinds.base import node_count
-from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus, Wave
+from windlass.operator.kinds.fleet_change import WORKLOAD_IMAGE, FleetChange, FleetChangeStatus, Wave
 from windlass.operator.kinds.gpu_node import NodeChange
 from windlass.operator.kinds.reasons import Reason
+from windlass.operator.stateful_sets import StatefulSetView
 
 CONTROL_PERCENT = 10
 """Nodes that stay on the old value as long as gates compare with it; at least one."""
+
+
+def find_set(pool: Pool, change: FleetChange) -> StatefulSetView | None:
+    """Whose image is changed; None also for a change of nodes."""
+    wanted = change.spec.workload_image
+    return pool.observed.stateful_sets.get(f"{wanted.namespace}/{wanted.name}") if wanted is not None else None
 
 
 @dataclass
@@ -40,10 +47,16 @@ class ChangeRun:
         }
 
     @property
+    def whole(self) -> int:
+        """What the waves are shares of: the nodes of the stack, or the pods of a StatefulSet."""
+        found = find_set(self.pool, self.change)
+        return found.replicas if found is not None else len(self.pool.nodes)
+
+    @property
     def waves(self) -> tuple[Wave, ...]:
         """As the spec has them. Where a gate compares with control nodes, the last wave is two: some nodes stay on
         the old value until its gates have passed, and are changed after that."""
-        waves, whole = self.change.spec.waves, len(self.pool.nodes)
+        waves, whole = self.change.spec.waves, self.whole
         counts = [node_count(wave.nodes, whole, round_up=True) for wave in waves]
         if not self.change.spec.has_ratios or counts[-1] < whole or whole < 2:
             return waves
@@ -84,6 +97,8 @@ class ChangeRun:
 def changed_nodes(run: ChangeRun) -> list[str]:
     """Nodes that run the new value and are not under way, by whatever way they came to it."""
     records, component = run.records, run.status.component
+    if component == WORKLOAD_IMAGE:
+        return []  # `decide.image_change` counts pods
     return [
         name
         for name, node in run.pool.nodes.items()

@@ -6,13 +6,27 @@ record, so that a fault which comes and goes counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+
+import msgspec
 
 from windlass.model.times import parse_timestamp
+from windlass.operator.decide.canary_work import judge_work
 from windlass.operator.decide.gates import Compared, Verdict, judge, judge_faults
 from windlass.operator.decide.pool import Pool
 from windlass.operator.kinds.fleet_change import FleetChange, FleetChangeStatus
 from windlass.operator.kinds.gpu_node import NodeChange
+
+
+class Sides(msgspec.Struct, frozen=True):
+    """The nodes that are compared."""
+
+    changed: tuple[str, ...]
+    control: tuple[str, ...]
+    earlier: frozenset[str]
+    """Those of the changed ones that have passed in an earlier wave."""
+    touched: tuple[str, ...] = ()
+    """Nodes that have the old value, too: their faults count all the same."""
 
 
 def verdicts(
@@ -20,12 +34,9 @@ def verdicts(
     change: FleetChange,
     status: FleetChangeStatus,
     records: Mapping[str, NodeChange],
-    changed: Sequence[str],
+    sides: Sides,
 ) -> Iterator[Verdict]:
-    ours = tuple(changed)
-    control = tuple(
-        name for name in pool.nodes if name not in records and name not in changed and not pool.why_unavailable(name)
-    )
+    ours, control = sides.changed, sides.control
     since = parse_timestamp(status.bake_since)
     compared = Compared(ours, control, (pool.now - since) / 3600 if since else 0.0)
     judged = {name: record for name, record in records.items() if record.wave >= status.promoted}
@@ -35,9 +46,11 @@ def verdicts(
         if since and parse_timestamp(repair.status.opened) >= since and repair.spec.node in control:
             faults.setdefault(repair.spec.node, (repair.spec.fault,))
     under_way = tuple(name for name, record in judged.items() if not record.result and record.faults)
-    with_faults = Compared((*ours, *under_way), control, compared.hours)
-    silent = [name for name in ours if not pool.nodes[name].is_ready]
+    touched = (*ours, *sides.touched)
+    with_faults = Compared((*touched, *under_way), control, compared.hours)
+    silent = [name for name in touched if not pool.nodes[name].is_ready]
     yield judge_faults(with_faults, faults, silent, change.spec.max_faults, change.spec.fault_rate)
+    yield from judge_work(pool, change, status, ours)
     if status.phase in ("Baking", "Held"):
         for gate in change.spec.gates:
             reading = pool.observed.readings.get((change.name, gate.name))
@@ -45,11 +58,11 @@ def verdicts(
                 # Of an earlier wave, or of the second in which the bake began, and perhaps from before it.
                 reading = None
                 pool.wake(pool.now + 1)
-            yield judge(gate, reading, compared if control else _last_compared(compared, records, status), pool.now)
+            yield judge(gate, reading, compared if control else _last_compared(compared, sides), pool.now)
 
 
-def _last_compared(compared: Compared, records: Mapping[str, NodeChange], status: FleetChangeStatus) -> Compared:
+def _last_compared(compared: Compared, sides: Sides) -> Compared:
     """Where no node is left on the old value: those of this wave, beside those that have passed in earlier ones."""
-    last = tuple(name for name in compared.changed if name in records and records[name].wave == status.wave)
-    earlier = tuple(name for name in compared.changed if name not in last)
+    earlier = tuple(name for name in compared.changed if name in sides.earlier)
+    last = tuple(name for name in compared.changed if name not in sides.earlier)
     return Compared(last, earlier, compared.hours, "earlier changed")

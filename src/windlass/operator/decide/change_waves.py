@@ -12,6 +12,7 @@ from windlass.operator.decide.change_nodes import new_record
 from windlass.operator.decide.change_run import ChangeRun, changed_nodes, draft, is_used
 from windlass.operator.decide.gpu_operator import UPGRADE_IS_OVER, UPGRADE_STATE_LABEL
 from windlass.operator.decide.pool import takes_node
+from windlass.operator.decide.room import by_room
 from windlass.operator.decide.windows import why_closed
 from windlass.operator.kinds.base import node_count
 from windlass.operator.kinds.reasons import Reason
@@ -67,9 +68,12 @@ def take(run: ChangeRun, count: int) -> tuple[Reason, str] | None:
     if change.spec.max_unavailable is not None:
         limit = max(1, min(limit, node_count(change.spec.max_unavailable, len(pool.nodes), round_up=False)))
     under_way = sum(not record.result for record in run.records.values())
-    for name in candidates(run)[:count]:
+    found = candidates(run)
+    has_budget = under_way < limit and len(pool.budget.unavailable) < pool.budget.limit
+    names, obstacle = by_room(run, found, count) if has_budget else (found, None)
+    for name in names[:count]:
         if under_way >= limit or not pool.budget.take(name):
             return Reason.BudgetFull, f"{pool.unavailable_nodes()}, and {limit} may be"
         under_way += 1
         draft(run, name, new_record(pool, change, name))
-    return None
+    return obstacle

@@ -19,7 +19,7 @@ from windlass.operator.decide.gpu_operator import NVIDIA_OWNER_LABEL, nvidia_dri
 from windlass.operator.decide.node_facts import DRIVER_VERSION_LABEL, Found, NodeFacts, first_choice_blocked
 from windlass.operator.decide.owners import GPU_OPERATOR, HOST, is_our_driver_pod
 from windlass.operator.kinds.reasons import Reason
-from windlass.operator.observed import PodView
+from windlass.operator.pods import PodView
 
 NVIDIA_DRIVER_COMPONENT = "nvidia-driver"
 _DRIVER_WORDS = (

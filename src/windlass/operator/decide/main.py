@@ -17,6 +17,7 @@ from windlass.model.labels import matches_selector
 from windlass.model.names.windlass import REPAIR_TAINT
 from windlass.operator.decide.breaker import why_open
 from windlass.operator.decide.bring_up import bring_up
+from windlass.operator.decide.canary_work import stale_jobs
 from windlass.operator.decide.change import advance_change
 from windlass.operator.decide.change_nodes import clean_taint, drive_node, turn_back
 from windlass.operator.decide.drain import take_back_notices
@@ -26,6 +27,7 @@ from windlass.operator.decide.pool import Pool, takes_node
 from windlass.operator.decide.repair import advance_repair
 from windlass.operator.decide.revisions import put_daemon_sets
 from windlass.operator.decide.stack_status import current, put_stack_status
+from windlass.operator.decide.stopped_work import resume_stopped
 from windlass.operator.decide.take_over import hand_over
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_repair import GPURepairSpec
@@ -58,11 +60,14 @@ def decide(observed: Observed, now: int) -> Decision:
         _decide_pool(pool)
         writes += _pool_writes(pool)
     writes += put_nvidia_drivers(pools, observed)
+    writes += resume_stopped(observed, pools)
+    writes += stale_jobs(observed)
     writes += orphans(observed, owned, conflicts, now)
     writes.sort(key=_rank)
     wake = [pool.wake_at for pool in pools if pool.wake_at]
     gates = tuple(name for pool in pools for name in pool.gates_due)
-    return Decision(tuple(writes), min([*wake, now + LOOK_AGAIN_SECONDS]), gates)
+    rooms = tuple(question for pool in pools for question in pool.rooms_due)
+    return Decision(tuple(writes), min([*wake, now + LOOK_AGAIN_SECONDS]), gates, rooms)
 
 
 def _rank(write: Write) -> int:

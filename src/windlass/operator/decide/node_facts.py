@@ -10,7 +10,8 @@ import msgspec
 from windlass.operator.decide.owners import NOBODY, WINDLASS, Owner
 from windlass.operator.kinds.gpu_stack import Current, GPUStack
 from windlass.operator.kinds.reasons import Reason
-from windlass.operator.observed import NodeView, NvidiaDriver, PodView
+from windlass.operator.observed import NodeView, NvidiaDriver
+from windlass.operator.pods import PodView
 
 DRIVER_VERSION_LABEL = "nvidia.com/cuda.driver-version.full"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
-from windlass.model.names.windlass import CHANGE_TAINT, HELD_DEVICES_ANNOTATION, REPAIR_TAINT
+from windlass.model.names.windlass import CHANGE_TAINT, HELD_DEVICES_ANNOTATION, REPAIR_TAINT, REPAIR_UNTIL_ANNOTATION
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.pool import NodePatch, wait_for
 from windlass.operator.decide.stack_status import refused_stack
@@ -65,7 +65,8 @@ def _let_go(node: NodeView, gpu_node: GPUNode, stacks: tuple[str, ...], now: int
         )
         yield PutStatus("GPUNode", node.name, gpu_node.metadata.resource_version, left)
     taints = {key: None for key in (CHANGE_TAINT, REPAIR_TAINT) if node.has_taint(key)}
-    write = NodePatch(taints=dict(taints), annotations={HELD_DEVICES_ANNOTATION: None}).write(node)
+    annotations = dict.fromkeys((HELD_DEVICES_ANNOTATION, REPAIR_UNTIL_ANNOTATION))
+    write = NodePatch(taints=dict(taints), annotations=annotations).write(node)
     if write is not None:
         yield write
 

@@ -11,7 +11,8 @@ from typing import NamedTuple
 from windlass.model.names.kubernetes import APP_COMPONENT_LABEL, APP_NAME_LABEL
 from windlass.model.names.nvidia import DEPLOY_LABEL_PREFIX
 from windlass.model.names.windlass import DRIVER_REVISION_LABEL, TAKEN_OVER_VALUE
-from windlass.operator.observed import NodeView, PodView
+from windlass.operator.observed import NodeView
+from windlass.operator.pods import PodView
 
 WINDLASS, HOST, GPU_OPERATOR = "windlass", "host", "gpu-operator"
 _GKE_NO_PLUGIN = "gke-no-default-nvidia-gpu-device-plugin"

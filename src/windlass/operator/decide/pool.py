@@ -19,7 +19,9 @@ from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode, GPUNodeStatus
 from windlass.operator.kinds.gpu_repair import WHOLE_NODE, GPURepair
 from windlass.operator.kinds.gpu_stack import Current, GPUStack
-from windlass.operator.observed import NodeView, Observed, PodView
+from windlass.operator.observed import NodeView, Observed, RoomQuestion
+from windlass.operator.pods import PodView
+from windlass.operator.queued_work import QueuedWork
 from windlass.operator.writes import PatchNode, Write
 
 OUR_TAINTS = (CHANGE_TAINT, REPAIR_TAINT)
@@ -100,10 +102,13 @@ class Pool:
     wake_at: int = 0
     budget: Budget = field(init=False)
     gates_due: list[str] = field(default_factory=list)
+    rooms_due: list[RoomQuestion] = field(default_factory=list)
     repair_nodes: set[str] = field(default_factory=set)
     """Nodes that repairs have taken in this decision."""
     told: set[str] = field(default_factory=set)
     """Pods that a drain of this decision gives time to leave."""
+    stopped: set[str] = field(default_factory=set)
+    """Workloads that a drain of this decision wants to stay stopped."""
 
     stamp: str = field(init=False)
     """Now, as it is written."""
@@ -123,6 +128,11 @@ class Pool:
 
     def pods_on(self, node: str) -> tuple[PodView, ...]:
         return self.observed.pods.get(node, ())
+
+    def work_of(self, pod: PodView) -> QueuedWork | None:
+        """The Workload of a pod, if it stands for something that a queue can stop."""
+        work = self.observed.queued.find(pod.workload, (pod.uid, pod.owner_uid))
+        return work if work is not None and not work.is_of_pods else None
 
     def holders(self, node: str) -> list[PodView]:
         """Pods that have to leave before the node's GPUs can be touched."""

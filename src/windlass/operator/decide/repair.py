@@ -20,7 +20,8 @@ from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, takes_node
 from windlass.operator.kinds.base import node_count, seconds_of
 from windlass.operator.kinds.gpu_repair import WHOLE_NODE, Attempt, GPURepair, GPURepairStatus, Ticket
 from windlass.operator.kinds.reasons import Reason
-from windlass.operator.observed import NodeView, PodView
+from windlass.operator.observed import NodeView
+from windlass.operator.pods import PodView
 from windlass.operator.writes import CallTicketHook
 
 MAX_ATTEMPTS = 16

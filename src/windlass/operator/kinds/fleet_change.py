@@ -15,6 +15,7 @@ The nodes of a wave are those that have the new value at its end, earlier waves 
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import msgspec
 
@@ -36,7 +37,9 @@ from windlass.operator.kinds.base import (
 )
 from windlass.operator.kinds.gpu_stack import check_driver_version
 
-COMPONENTS = ("driver", "mig", "agent")
+COMPONENTS = ("driver", "mig", "agent", "workloadImage")
+WORKLOAD_IMAGE = "workloadImage"
+"""The component that is no part of the nodes: its waves are pods."""
 CHANGE_VERBS = ("Promote", "Abort", "Rollback", "Retry")
 CHANGE_PHASES = (
     *("Pending", "Progressing", "Baking", "Held", "RollingBack", "Aborting"),
@@ -46,6 +49,9 @@ FINAL_PHASES = frozenset({"Succeeded", "RolledBack", "Aborted", "Failed", "Refus
 GATE_VERDICTS = ("Pass", "Fail", "NoData", "Inconclusive")
 FAULT_GATE = "gpu-faults"
 """The gate that every change has: faults on changed nodes beside those on control nodes."""
+CANARY_GATE = "canary-work"
+"""The gate of a change that has such work."""
+ROOM_RULES = ("Prefer", "Require", "Ignore")
 DAYS = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
 _CLOCK = re.compile(r"([01][0-9]|2[0-3]):[0-5][0-9]")
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
@@ -64,14 +70,36 @@ class AgentChange(SpecStruct, frozen=True):
     """The tag of the agent's image."""
 
 
+class WorkloadImageChange(SpecStruct, frozen=True):
+    """The image of one container of a StatefulSet."""
+
+    namespace: str
+    name: str
+    container: str
+    image: str
+
+
 class Wave(SpecStruct, frozen=True):
     nodes: int | str
     bake: str = "10m"
 
 
+class CanaryWork(SpecStruct, frozen=True):
+    """A Job that every node of the first wave has to finish before it goes back into service."""
+
+    job_template: dict[str, Any]
+    """metadata and spec of the Job, as in a CronJob."""
+    timeout: str = "30m"
+    max_ratio: float | None = None
+    """Of its mean time to that of the same Job on control nodes."""
+    control_nodes: int = 0
+    """How many; 0: as many as the canary has."""
+
+
 class Canary(SpecStruct, frozen=True):
     nodes: LabelSelector | None = None
     """Nodes of the first wave are taken from these."""
+    work: CanaryWork | None = None
 
 
 class Gate(SpecStruct, frozen=True):
@@ -112,6 +140,9 @@ class Drain(SpecStruct, frozen=True):
     wait: str = "0s"
     """How long pods may end by themselves before they are evicted."""
     timeout: str = "30m"
+    room: str = "Prefer"
+    """Prefer: nodes are taken first whose work would start elsewhere. Require: others are not taken. Ignore: the engine
+    is not asked."""
 
 
 class FleetChangeSpec(SpecStruct, frozen=True):
@@ -119,6 +150,7 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     driver: DriverChange | None = None
     mig: MigChange | None = None
     agent: AgentChange | None = None
+    workload_image: WorkloadImageChange | None = None
     waves: tuple[Wave, ...] = (Wave(nodes=1), Wave(nodes="10%"), Wave(nodes="50%"), Wave(nodes="100%"))
     canary: Canary = Canary()
     gates: tuple[Gate, ...] = ()
@@ -144,12 +176,18 @@ class FleetChangeSpec(SpecStruct, frozen=True):
     @property
     def has_ratios(self) -> bool:
         """Whether a gate compares changed nodes with others."""
-        return any(map(has_ratio, self.gates))
+        work = self.canary.work
+        return any(map(has_ratio, self.gates)) or (work is not None and work.max_ratio is not None)
+
+    @property
+    def components(self) -> list[str]:
+        values = (self.driver, self.mig, self.agent, self.workload_image)
+        return [name for name, value in zip(COMPONENTS, values, strict=True) if value is not None]
 
     @property
     def component(self) -> str:
         """The first that is set; `check_change` refuses a change that has several."""
-        return next((name for name in COMPONENTS if getattr(self, name) is not None), "")
+        return next(iter(self.components), "")
 
     @property
     def to(self) -> str:
@@ -157,6 +195,8 @@ class FleetChangeSpec(SpecStruct, frozen=True):
             return self.driver.version
         if self.agent is not None:
             return self.agent.version
+        if self.workload_image is not None:
+            return self.workload_image.image
         return self.mig.config if self.mig is not None else ""
 
 
@@ -189,6 +229,8 @@ class FleetChangeStatus(KubeStruct, frozen=True):
     stragglers: tuple[str, ...] = ()
     """Nodes that are not on the wanted value; the first 32."""
     gates: tuple[GateStatus, ...] = ()
+    attempts: int = 0
+    """How often it was begun again."""
     last_command: str = ""
     observed_generation: int = 0
     conditions: tuple[Condition, ...] = ()
@@ -218,7 +260,7 @@ def check_change(change: FleetChange) -> None:
     spec = change.spec
     check_name(change.name, "metadata.name")
     check_name(spec.stack, "spec.stack")
-    if sum(getattr(spec, name) is not None for name in COMPONENTS) != 1:
+    if len(spec.components) != 1:
         raise InputError(
             "a change has exactly one component", path="spec", remedy=f"write one of {', '.join(COMPONENTS)}"
         )
@@ -228,6 +270,8 @@ def check_change(change: FleetChange) -> None:
         raise InputError("it is not a label value", path="spec.mig.config", remedy="use a name of the configuration")
     if spec.agent is not None and not LABEL_VALUE.fullmatch(spec.agent.version):
         raise InputError("it is not a label value", path="spec.agent.version", remedy="write the tag of an image")
+    if spec.workload_image is not None:
+        _check_image(spec)
     _check_waves(spec)
     for index, gate in enumerate(spec.gates):
         _check_gate(gate, f"spec.gates[{index}]", [other.name for other in spec.gates[:index]])
@@ -236,11 +280,14 @@ def check_change(change: FleetChange) -> None:
     for index, freeze in enumerate(spec.freezes):
         _check_freeze(freeze, f"spec.freezes[{index}]")
     check_selector(spec.canary.nodes, "spec.canary.nodes")
+    if spec.canary.work is not None:
+        _check_work(spec.canary.work, "spec.canary.work")
     if spec.max_unavailable is not None:
         check_node_count(spec.max_unavailable, "spec.maxUnavailable", least=1)
     check_node_count(spec.max_failed, "spec.maxFailed")
     if spec.fault_rate is not None and not 0 < spec.fault_rate < 1000:
         raise InputError(f"{spec.fault_rate} is not a rate", path="spec.faultRate", remedy="write 0.01")
+    check_one_of(spec.drain.room, ROOM_RULES, "spec.drain.room")
     check_one_of(spec.on_failure, ("Rollback", "Hold"), "spec.onFailure")
     for name, text in (
         ("nodeTimeout", spec.node_timeout),
@@ -250,6 +297,32 @@ def check_change(change: FleetChange) -> None:
     ):
         check_seconds(text, f"spec.{name}")
     check_command(spec.command, CHANGE_VERBS)
+
+
+def _check_image(spec: FleetChangeSpec) -> None:
+    wanted, path = spec.workload_image, "spec.workloadImage"
+    assert wanted is not None  # its caller has looked
+    check_name(wanted.namespace, f"{path}.namespace")
+    check_name(wanted.container, f"{path}.container")
+    if not wanted.name:
+        raise InputError("a change of an image is of a StatefulSet", path=f"{path}.name", remedy="name it")
+    if not wanted.image or len(wanted.image) > 512:
+        raise InputError("it is not an image", path=f"{path}.image", remedy="write registry/name:tag")
+    if spec.canary.work is not None or spec.canary.nodes is not None:
+        raise InputError("the waves of an image are pods, not nodes", path="spec.canary", remedy="leave it out")
+
+
+def _check_work(work: CanaryWork, path: str) -> None:
+    template = (work.job_template.get("spec") or {}).get("template") or {}
+    if not (template.get("spec") or {}).get("containers"):
+        raise InputError(
+            "it has no containers", path=f"{path}.jobTemplate.spec.template.spec", remedy="write what a CronJob has"
+        )
+    check_seconds(work.timeout, f"{path}.timeout")
+    if work.max_ratio is not None and not 0 < work.max_ratio < 1000:
+        raise InputError(f"{work.max_ratio} is not a ratio", path=f"{path}.maxRatio", remedy="write 1.1")
+    if not 0 <= work.control_nodes <= 100:
+        raise InputError("it is out of range", path=f"{path}.controlNodes", remedy="use 0 to 100")
 
 
 def _check_waves(spec: FleetChangeSpec) -> None:
@@ -262,7 +335,7 @@ def _check_waves(spec: FleetChangeSpec) -> None:
 
 def _check_gate(gate: Gate, path: str, earlier: list[str]) -> None:
     check_name(gate.name, f"{path}.name")
-    if gate.name in (*earlier, FAULT_GATE):
+    if gate.name in (*earlier, FAULT_GATE, CANARY_GATE):
         raise InputError(f"there is a gate {gate.name!r} already", path=f"{path}.name", remedy="rename it")
     check_one_of(gate.family, ("telemetry", "slo"), f"{path}.family")
     if not gate.query.strip():

@@ -16,6 +16,7 @@ class Reason(StrEnum):
 
     AgentSilent = "AgentSilent"
     Aborted = "Aborted"
+    AskingForRoom = "AskingForRoom"
     AwaitingPerson = "AwaitingPerson"
     AwaitingTicket = "AwaitingTicket"
     AwaitsGpuOperator = "AwaitsGpuOperator"
@@ -23,6 +24,7 @@ class Reason(StrEnum):
     Baking = "Baking"
     BreakerOpen = "BreakerOpen"
     BudgetFull = "BudgetFull"
+    CanaryWork = "CanaryWork"
     ChangeRunning = "ChangeRunning"
     Changing = "Changing"
     CloudManaged = "CloudManaged"
@@ -50,6 +52,7 @@ class Reason(StrEnum):
     MigBlocked = "MigBlocked"
     MigPending = "MigPending"
     ModuleRejected = "ModuleRejected"
+    NoRoom = "NoRoom"
     NodeNotReady = "NodeNotReady"
     NodeReplaced = "NodeReplaced"
     NodesFailed = "NodesFailed"
@@ -65,6 +68,7 @@ class Reason(StrEnum):
     RequestedByPerson = "RequestedByPerson"
     Resetting = "Resetting"
     Returned = "Returned"
+    RollingOut = "RollingOut"
     RuntimeUnsupported = "RuntimeUnsupported"
     StackConflict = "StackConflict"
     StackMissing = "StackMissing"
@@ -73,6 +77,7 @@ class Reason(StrEnum):
     UnderChange = "UnderChange"
     Validating = "Validating"
     WaitingForCompletion = "WaitingForCompletion"
+    WorkloadMissing = "WorkloadMissing"
     WrongHardware = "WrongHardware"
 
 
@@ -81,11 +86,13 @@ class ReasonInfo(msgspec.Struct, frozen=True):
     remedy: str
     after: str = ""
     """What follows when the deadline passes; empty where there is none, since nothing is waited for."""
+    is_under_way: bool = False
+    """It goes on by itself; the remedy is for when it does not."""
 
     @property
     def only_needs_time(self) -> bool:
         """Nobody has to do anything for it to go on."""
-        return self.remedy.startswith(("wait", "nothing"))
+        return self.is_under_way or self.remedy.startswith(("wait", "nothing"))
 
 
 _RETRY = "Failed, and tried again with growing pauses"
@@ -93,6 +100,9 @@ _BACK = "the node goes back to what it ran before"
 REASONS: dict[Reason, ReasonInfo] = {
     Reason.AgentSilent: ReasonInfo("the node's agent does not answer", "look at the windlass-node pod", "next rung"),
     Reason.Aborted: ReasonInfo("a person stopped the change where it was", "roll it back, or start another"),
+    Reason.AskingForRoom: ReasonInfo(
+        "it is looked up where the work of a node would go", "wait, or set drain.room to Ignore", "asked again"
+    ),
     Reason.AwaitingPerson: ReasonInfo("a person holds it", "windlass repair retry, or change promote"),
     Reason.AwaitingTicket: ReasonInfo("the GPU needs hands", "repair it, then: windlass repair return"),
     Reason.AwaitsGpuOperator: ReasonInfo(
@@ -102,6 +112,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.Baking: ReasonInfo("the wave is watched", "wait, or: windlass change promote", "the gates are judged"),
     Reason.BreakerOpen: ReasonInfo("too many nodes are ill at once", "look for a common cause", "asked again"),
     Reason.BudgetFull: ReasonInfo("maxUnavailable nodes are out of service", "wait, or raise it", "asked again"),
+    Reason.CanaryWork: ReasonInfo(
+        "the Job of the canary runs on the node", "see its pod's log", _BACK, is_under_way=True
+    ),
     Reason.ChangeRunning: ReasonInfo("another change of the stack is unfinished", "windlass change retry, later"),
     Reason.Changing: ReasonInfo("the node loads what it shall run", "wait", _BACK),
     Reason.CloudManaged: ReasonInfo("the cloud does this step", "nothing"),
@@ -129,6 +142,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.MigBlocked: ReasonInfo("the MIG layout can't be applied", "see the node's MIG annotation", _RETRY),
     Reason.MigPending: ReasonInfo("the MIG layout is being applied", "wait", _RETRY),
     Reason.ModuleRejected: ReasonInfo("the kernel refuses the module", "sign it, or enrol the key", _RETRY),
+    Reason.NoRoom: ReasonInfo(
+        "the work of no node would start elsewhere", "wait, or set drain.room to Prefer", "asked again"
+    ),
     Reason.NodeNotReady: ReasonInfo("the kubelet is not ready", "see the node's conditions", _RETRY),
     Reason.NodeReplaced: ReasonInfo("the node was replaced by another of its name", "nothing"),
     Reason.NodesFailed: ReasonInfo("more nodes failed than maxFailed", "see the nodes", "rolled back, or held"),
@@ -144,6 +160,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.RequestedByPerson: ReasonInfo("a person took it out", "windlass repair return"),
     Reason.Resetting: ReasonInfo("the GPU is being reset", "wait", "the node is rebooted"),
     Reason.Returned: ReasonInfo("it is back in service", "nothing"),
+    Reason.RollingOut: ReasonInfo(
+        "pods get the new image", "see the pods of the StatefulSet", "rolled back, or held", is_under_way=True
+    ),
     Reason.RuntimeUnsupported: ReasonInfo("the container runtime has no CDI", "see the guide", _RETRY),
     Reason.StackConflict: ReasonInfo("two stacks select the node", "narrow one of them"),
     Reason.StackMissing: ReasonInfo("there is no such stack", "create it, or mend spec.stack"),
@@ -152,5 +171,6 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.UnderChange: ReasonInfo("the node is being changed", "wait", "asked again"),
     Reason.Validating: ReasonInfo("the validator runs", "wait", "next rung"),
     Reason.WaitingForCompletion: ReasonInfo("pods may end by themselves", "wait", "they are evicted"),
+    Reason.WorkloadMissing: ReasonInfo("the StatefulSet is gone", "start another change, once it is there"),
     Reason.WrongHardware: ReasonInfo("the GPUs are not those of the stack", "mend the node, or the stack", _RETRY),
 }

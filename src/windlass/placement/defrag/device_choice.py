@@ -46,7 +46,7 @@ def other_devices(overlay: Overlay, shape: Shape, row: int, node: int) -> Iterat
     """Devices with enough free, other than the one that placement would pick; one of each kind of equal devices."""
     seen: set[tuple[int, int]] = set()
     devices = usable_devices(overlay, shape, row, node)
-    picked = int(overlay.table.cells.device[row, node])
+    picked = int(overlay.table.cells.device[overlay.slot(row), node])
     for index, milli, free in devices:
         if index == picked:
             seen.add((milli, free))
@@ -58,12 +58,11 @@ def other_devices(overlay: Overlay, shape: Shape, row: int, node: int) -> Iterat
 
 def assume_on_device(overlay: Overlay, pod: Pod, row: int, node: int, device: int = ANY_DEVICE) -> AssumedPod:
     """Assume the pod on the node, on this device where one is named."""
-    overlay.refresh(row)
-    cells = overlay.table.cells
-    picked = int(cells.device[row, node])
+    slot, cells = overlay.refresh(row), overlay.table.cells
+    picked = int(cells.device[slot, node])
     if device != ANY_DEVICE and picked != ANY_DEVICE:
-        cells.device[row, node] = device
+        cells.device[slot, node] = device
     assumed = overlay.assume(pod, row, node)
     # The overlay may roll back to the state before, for which the cell has to hold what placement picks.
-    cells.device[row, node] = picked
+    cells.device[slot, node] = picked
     return assumed

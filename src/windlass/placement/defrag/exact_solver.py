@@ -105,7 +105,7 @@ class _Model:
 
     def _pod_variables(self, shape: Shape, row: int, allowed: Bools | None) -> PodVariables:
         overlay = self._overlay
-        possible: Bools = overlay.table.cells.static[row] == 0
+        possible: Bools = overlay.table.static(row) == 0
         if allowed is not None:
             possible = possible & allowed
         if shape.gpu is not None:

@@ -181,7 +181,7 @@ class MoveSearch:
 
     def _options(self, item: PodToPlace, spent: int) -> list[MoveOption]:
         reasons = self._clearing.reasons(item)
-        allowed: Bools = self._overlay.table.cells.static[item.row] == 0
+        allowed: Bools = self._overlay.table.static(item.row) == 0
         if item.allowed is not None:
             allowed = allowed & item.allowed
         if item.pod_number != WAITING and not self._movable.pods[item.pod_number].may_change_device:
@@ -194,7 +194,7 @@ class MoveSearch:
 
     def _direct(self, item: PodToPlace, feasible: Bools) -> Iterator[MoveOption]:
         nodes = np.flatnonzero(feasible)
-        score = self._overlay.table.cells.score[item.row]
+        score = self._overlay.table.cells.score[self._overlay.slot(item.row)]
         best = nodes[np.lexsort((nodes, -score[nodes]))]
         if len(best) > self._limits.nodes:
             self._is_cut = True

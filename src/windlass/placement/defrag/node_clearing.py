@@ -38,8 +38,7 @@ class NodeClearing:
         overlay = self._overlay
         if overlay.inter_pod_rules().constrains(item.pod):
             return overlay.reasons(item.pod, item.row)
-        overlay.refresh(item.row)
-        reasons: Uint64s = overlay.table.cells.why[item.row].copy()
+        reasons: Uint64s = overlay.table.cells.why[overlay.refresh(item.row)].copy()
         return reasons
 
     def smallest_sets_to_move(

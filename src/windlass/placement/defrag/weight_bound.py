@@ -54,7 +54,7 @@ def _total_suffices(overlay: Overlay, pods: Sequence[PodToPlace]) -> bool:
 
 def _pod_set_bound(overlay: Overlay, movable_pods: MovablePods, pods: Sequence[PodToPlace]) -> int:
     pod, count = pods[0], len(pods)
-    possible: Bools = overlay.table.cells.static[pod.row] == 0
+    possible: Bools = overlay.table.static(pod.row) == 0
     if pod.allowed is not None:
         possible = possible & pod.allowed
     nodes = np.flatnonzero(possible).tolist()

@@ -243,7 +243,7 @@ def other_models(pod_set: PendingPodSet, feasibility: PodSetFeasibility) -> dict
         return {}
     blocked = np.uint64(PERMANENT_BITS & ~MODEL_OR_AFFINITY_BITS)
     reachable = (feasibility.reasons & blocked) == 0
-    affine = (overlay.table.cells.static[feasibility.row] & np.uint64(WHY_NODE_AFFINITY)) == 0
+    affine = (overlay.table.static(feasibility.row) & np.uint64(WHY_NODE_AFFINITY)) == 0
     allowed = overlay.snapshot.gpu_models.mask(gpu.models)
     excluded: dict[str, int] = {}
     for code, name in enumerate(overlay.snapshot.gpu_models.names):

@@ -63,7 +63,7 @@ class PodSetFeasibility:
 
 def nodes_limited_by_capacity(overlay: Overlay, row: int) -> Bools:
     """By node, whether nothing but lack of capacity can exclude a pod of this row of the score table."""
-    mask: Bools = (overlay.table.cells.static[row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
+    mask: Bools = (overlay.table.static(row) == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
     return mask
 
 

@@ -28,7 +28,7 @@ def unmatched_selector(fit: PodSetFeasibility, own: PodSpec) -> Limit | None:
     `own`: the spec that people wrote, without the labels that flavors add.
     """
     nodes = fit.overlay.snapshot.nodes
-    affine = fit.overlay.table.cells.static[fit.row] & np.uint64(WHY_NODE_AFFINITY) == 0
+    affine = fit.overlay.table.static(fit.row) & np.uint64(WHY_NODE_AFFINITY) == 0
     if not nodes.size or affine.any():
         return None
     selector = fit.pod_set.pod.spec.node_selector

@@ -100,9 +100,7 @@ class CandidateFinder:
         fits = np.full(len(free), preemptor.pods_left, dtype=np.int64)
         for column, amount in enumerate(request.amounts.tolist()):
             fits = np.minimum(fits, max_free[:, column] // amount if amount > 0 else fits)
-        feasible = (
-            (fits > 0) & (overlay.table.cells.static[preemptor.row] == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
-        )
+        feasible = (fits > 0) & (overlay.table.static(preemptor.row) == 0) & (overlay.state.node_info[:, BLOCKED] == 0)
         if preemptor.allowed_nodes is not None:
             feasible &= preemptor.allowed_nodes
         return PotentialNodes(request, free, usable, feasible, np.maximum(fits, 0))

@@ -31,7 +31,7 @@ class PodSetFitter:
         self._rows = [overlay.table.row(pod_set.shape, overlay.snapshot, pod_set.pod) for pod_set in pod_sets]
         self._requests = [forecast.row_request(row) for row in self._rows]
         unblocked = overlay.state.node_info[:, BLOCKED] == 0
-        self._eligible = [(overlay.table.cells.static[row] == 0) & unblocked for row in self._rows]
+        self._eligible = [(overlay.table.static(row) == 0) & unblocked for row in self._rows]
         self._columns = [np.flatnonzero(request) for request in self._requests]
 
     def pods_per_node(self, index: int, free: Ints, among: Bools | None = None) -> Ints:
