@@ -61,18 +61,18 @@ NODE_MARKED = NodeInstallOptions(
     mount_host_root=True,
 )
 
-OPERATOR_MARKED = OperatorInstallOptions(
-    install=MARKED,
-    driver_namespace="MARK-driver-namespace",
-    canary_namespace="MARK-canary-namespace",
-    prometheus="MARK-prometheus",
-)
-
 OBSERVE_MARKED = ObserveInstallOptions(
     install=msgspec.structs.replace(MARKED, replicas=1),
     prometheus="MARK-prometheus",
     prometheus_token_secret="MARK-token-secret",
     tls_secret="MARK-tls-secret",
+)
+
+OPERATOR_MARKED = OperatorInstallOptions(
+    install=MARKED,
+    driver_namespace="MARK-driver-namespace",
+    canary_namespace="MARK-canary-namespace",
+    prometheus="MARK-prometheus",
 )
 
 PLATFORM_KINDS = {"RoleBinding": "openshift", "ResourceQuota": "gke"}
@@ -333,14 +333,14 @@ def chart_files() -> dict[str, str]:
         if item in of_platforms:
             text = when(on_platforms([PLATFORM_KINDS[item["kind"]]]), text)
         files[f"templates/node{part}-{item['kind'].lower()}.yaml"] = text
+    for one in observe_manifests(OBSERVE_MARKED)[1:]:
+        text = observe_template(to_yaml([one]), one["kind"])
+        files[f"templates/observe-{one['kind'].lower()}.yaml"] = text
     for one in operator_manifests(OPERATOR_MARKED):
         name = one["metadata"]["name"]
         if one["kind"] != "Namespace" or "canary" in name:  # not the release's own, nor the node agent's
             part = name.removeprefix("windlass-operator") if one["kind"] != "Namespace" else ""
             files[f"templates/operator{part}-{one['kind'].lower()}.yaml"] = operator_template(to_yaml([one]))
-    for one in observe_manifests(OBSERVE_MARKED)[1:]:
-        text = observe_template(to_yaml([one]), one["kind"])
-        files[f"templates/observe-{one['kind'].lower()}.yaml"] = text
     for one in manifests(MARKED):
         if one["kind"] == "Namespace":
             continue  # the release's own

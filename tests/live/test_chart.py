@@ -149,6 +149,32 @@ def test_helm_renders_the_node_agent_that_install_prints(
     assert agents == expected
 
 
+OBSERVE_CASES: dict[str, tuple[dict[str, Any], ObserveInstallOptions]] = {
+    "as-is": ({}, ObserveInstallOptions()),
+    "prometheus": (
+        {"prometheus": "http://prometheus:9090", "prometheusTokenSecret": "token"},
+        ObserveInstallOptions(prometheus="http://prometheus:9090", prometheus_token_secret="token"),
+    ),
+    "tls": ({"tlsSecret": "page-tls"}, ObserveInstallOptions(tls_secret="page-tls")),
+}
+
+
+@pytest.mark.parametrize(("values", "choices"), OBSERVE_CASES.values(), ids=OBSERVE_CASES)
+def test_helm_renders_the_pages_server_that_install_prints(
+    binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: ObserveInstallOptions
+) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump({"observe": {"enabled": True, **values}}))
+    command = [str(binaries.path("helm")), "template", "windlass", str(CHART), f"--values={file}"]
+    command += ["--namespace=windlass-system", "--kube-version=v1.36.0"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    rendered = by_name(list(yaml.safe_load_all(done.stdout)))
+    printed = yaml.safe_dump_all(observe_manifests(choices)[1:]).replace("managed-by: windlass", "managed-by: Helm")
+    expected = by_name(list(yaml.safe_load_all(printed)))
+    assert {key: one for key, one in rendered.items() if key[1].startswith("windlass-observe")} == expected
+
+
 def by_operator(objects: dict[tuple[str, str], dict[str, Any]]) -> dict[tuple[str, str], dict[str, Any]]:
     kinds = {crd["metadata"]["name"] for crd in operator_crds()}
     return {
@@ -192,32 +218,6 @@ def test_without_being_asked_for_there_is_no_operator(binaries: Binaries) -> Non
     command = [str(binaries.path("helm")), "template", "windlass", str(CHART), "--kube-version=v1.36.0"]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert not by_operator(by_name(list(yaml.safe_load_all(done.stdout))))
-
-
-OBSERVE_CASES: dict[str, tuple[dict[str, Any], ObserveInstallOptions]] = {
-    "as-is": ({}, ObserveInstallOptions()),
-    "prometheus": (
-        {"prometheus": "http://prometheus:9090", "prometheusTokenSecret": "token"},
-        ObserveInstallOptions(prometheus="http://prometheus:9090", prometheus_token_secret="token"),
-    ),
-    "tls": ({"tlsSecret": "page-tls"}, ObserveInstallOptions(tls_secret="page-tls")),
-}
-
-
-@pytest.mark.parametrize(("values", "choices"), OBSERVE_CASES.values(), ids=OBSERVE_CASES)
-def test_helm_renders_the_pages_server_that_install_prints(
-    binaries: Binaries, tmp_path: Path, values: dict[str, Any], choices: ObserveInstallOptions
-) -> None:
-    file = tmp_path / "values.yaml"
-    file.write_text(yaml.safe_dump({"observe": {"enabled": True, **values}}))
-    command = [str(binaries.path("helm")), "template", "windlass", str(CHART), f"--values={file}"]
-    command += ["--namespace=windlass-system", "--kube-version=v1.36.0"]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    rendered = by_name(list(yaml.safe_load_all(done.stdout)))
-    printed = yaml.safe_dump_all(observe_manifests(choices)[1:]).replace("managed-by: windlass", "managed-by: Helm")
-    expected = by_name(list(yaml.safe_load_all(printed)))
-    assert {key: one for key, one in rendered.items() if key[1].startswith("windlass-observe")} == expected
 
 
 def test_helm_puts_it_into_a_real_cluster_and_takes_it_out(binaries: Binaries, control_plane: ControlPlane) -> None:

@@ -10,7 +10,7 @@ from tests.embedded.page.feed import Feed, nodes, pod
 
 from windlass.apply.messages import condition_message
 from windlass.model.verdict import Verdict
-from windlass.operator.kinds.gpu_repair import PHASES_THAT_END_BY_THEMSELVES, REPAIR_PHASES
+from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, REPAIR_PHASES
 from windlass.operator.kinds.reasons import REASONS, Reason
 from windlass.web.changes import bring_up_view, change_view, repair_view
 from windlass.web.page_state import CUSTOM_RESOURCE_DEFINITIONS, OPERATOR_VIEWS, PageState
@@ -83,6 +83,7 @@ def test_a_change_says_how_far_it_is() -> None:
         ({"phase": "Progressing", "reason": "Paused"}, "person", False),
         ({"phase": "Pending", "reason": "OutsideWindow"}, "time", False),
         ({"phase": "Baking", "reason": "Baking"}, "time", False),
+        ({"phase": "Progressing", "reason": "CanaryWork"}, "time", False),
         ({"phase": "Progressing", "reason": "SomethingNewer"}, "person", False),
         ({"phase": "Failed", "reason": "NodesFailed"}, "", True),
     ],
@@ -90,6 +91,13 @@ def test_a_change_says_how_far_it_is() -> None:
 def test_a_change_needs_a_person_where_its_reason_says_so(status: dict[str, str], needs: str, over: bool) -> None:
     found = change_view(with_status(CHANGE, **status))
     assert (found["needs"], found["over"]) == (needs, over)
+
+
+def test_a_change_of_an_image_says_which() -> None:
+    image = {"namespace": "chat", "name": "serve", "container": "main", "image": "vllm:2"}
+    spec = {"stack": "h100", "workloadImage": image}
+    found = change_view({"metadata": CHANGE["metadata"], "spec": spec})
+    assert (found["component"], found["to"]) == ("workloadImage", "vllm:2")
 
 
 def test_a_change_of_which_nothing_was_written_yet_is_shown_by_its_spec() -> None:
@@ -100,7 +108,7 @@ def test_a_change_of_which_nothing_was_written_yet_is_shown_by_its_spec() -> Non
 @pytest.mark.parametrize("phase", REPAIR_PHASES)
 def test_a_repair_needs_a_person_in_phases_that_do_not_end_by_themselves(phase: str) -> None:
     found = repair_view(with_status(REPAIR, phase=phase))
-    expected = "" if phase == "Returned" else "time" if phase in PHASES_THAT_END_BY_THEMSELVES else "person"
+    expected = "" if phase == "Returned" else "time" if phase in ENDS_BY_ITSELF else "person"
     assert found["needs"] == expected
     assert found["attempts"][0]["result"] == "Failed"
 

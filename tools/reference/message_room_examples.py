@@ -7,6 +7,12 @@ from __future__ import annotations
 
 H100, UUID, TIME = "NVIDIA H100 80GB HBM3", "GPU-5f1c6a2e", "2026-01-01T12:00:00Z"
 ROOM_SAMPLES = {
+    "AGGREGATES": "namespace, controller",
+    "metric": "Utilisation",
+    "percent": "75 %",
+    "remedy": "repair it, then: windlass repair return",
+    "soon": "in 20 min, 22:32",
+    "when": "22:32",
     "GONE_SECONDS": "90",
     "KNOWN_COMMANDS": "echo, env, nvidia-smi, sleep",
     "MAX_LENGTH": "1048576",
@@ -111,6 +117,10 @@ ROOM_SAMPLES = {
 }
 """Placeholder → text."""
 ROOM_VALUES: dict[str, tuple[str, ...]] = {
+    "⟦going⟧ under way: ": ("4", "2 need a person", "2", "need"),
+    "⟦changed⟧ of ⟦nodes⟧ nodes⟦failed⟧": ("3", "8", ", 1 failed"),
+    "wave ⟦min⟧ of ": ("2", "3"),
+    "for ⟦span⟧ at most": ("2 h",),
     "expected price of a GPU-hour": ("spot 1.35 (1.30 without interruptions)", "; on-demand 3.90"),
     "⟦name⟧ ⟦expected⟧ (⟦listed⟧ without": ("spot", "1.35", "1.30"),
     "node ⟦node⟧ goes": ("gpu-7", "AWS interrupts the spot instance"),

@@ -19,7 +19,6 @@ from windlass.model.names.nvidia import GPU_COUNT_LABEL
 from windlass.model.node import Node
 from windlass.model.repair_state import NEEDS_PERSON, end_words, repair_words
 from windlass.model.times import parse_timestamp
-from windlass.operator.kinds.gpu_repair import PHASES_THAT_END_BY_THEMSELVES, WHOLE_NODE
 
 CAPACITY_CODES = frozenset(
     {
@@ -29,6 +28,9 @@ CAPACITY_CODES = frozenset(
 )
 """Answers to which it matters that the operator has GPUs out of service."""
 SHOWN_NODES = 3
+WHOLE_NODE = -1
+"""The GPU's index in a GPURepair of all of them."""
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
 
 
 def with_operator_notes(evidence: Evidence, finding: Finding, names: Iterable[str]) -> Finding:
@@ -105,7 +107,7 @@ def with_repair(evidence: Evidence, finding: Finding, node: str, device: int = W
     remedy = f"see what repair {first.name} needs ({command})"
     if nested_string(first.data, "spec", "requestedBy"):
         remedy = f"windlass repair return {first.name} brings it back, once it is validated"
-    elif _phase(first) in PHASES_THAT_END_BY_THEMSELVES:
+    elif _phase(first) in ENDS_BY_ITSELF:
         remedy = f"leave it to repair {first.name} ({command})"
     notes = tuple(_repair_line(repair) for repair in repairs[:SHOWN_NODES])
     return msgspec.structs.replace(finding, evidence=(*finding.evidence, *notes), remedy=remedy)
@@ -142,7 +144,7 @@ def _repair_end(evidence: Evidence, repairs: Iterable[str]) -> int | str:
     for name in repairs:
         item = evidence.get("GPURepair", "", name)
         status = nested_map(item.data, "status") if item is not None else {}
-        if status and nested_string(status, "phase") not in PHASES_THAT_END_BY_THEMSELVES:
+        if status and nested_string(status, "phase") not in ENDS_BY_ITSELF:
             return NEEDS_PERSON
         ends.append(parse_timestamp(nested_string(status, "deadline") or ""))
     return max(ends) if ends and all(ends) else 0

@@ -132,10 +132,8 @@ def _rank(entry: SurveyEntry) -> tuple[int, int, int, str]:
 
 
 def concerned_gpus(evidence: Evidence, subject: Subject) -> int:
-    """GPUs that its pods, or those of its gang, ask for, or that a node has and does not offer.
-
-    Of pods those count that do not run or do not exist, if there are any.
-    """
+    """GPUs that its pods, or those of its gang, ask for (those that do not run or exist, if there are any), or that a
+    node has and does not offer."""
     item = subject.item
     if isinstance(item.decoded, Node):
         return _out_of_service(item.decoded)

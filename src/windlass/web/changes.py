@@ -12,13 +12,13 @@ from typing import Any
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.operator.kinds.fleet_change import COMPONENTS, FINAL_PHASES
-from windlass.operator.kinds.gpu_repair import PHASES_THAT_END_BY_THEMSELVES, WHOLE_NODE
+from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.reasons import REASONS, Reason
 
 PERSON, TIME = "person", "time"
 MAX_SHOWN = 32
 """Attempts, gates and nodes that are named of one object."""
-_TARGET = {"driver": "version", "agent": "version", "mig": "config"}
+_TARGET = {"driver": "version", "agent": "version", "mig": "config", "workloadImage": "image"}
 
 
 def change_view(tree: Mapping[str, Any]) -> Unstructured:
@@ -51,7 +51,7 @@ def repair_view(tree: Mapping[str, Any]) -> Unstructured:
     spec, status = tree.get("spec") or {}, tree.get("status") or {}
     phase = status.get("phase") or "Suspected"
     is_over = phase == "Returned"
-    goes_on = phase in PHASES_THAT_END_BY_THEMSELVES
+    goes_on = phase in ENDS_BY_ITSELF
     return {
         **_common(tree, phase),
         "node": spec.get("node") or "",

@@ -28,7 +28,7 @@ from windlass.operator.decide.steps import FINDERS, OPTIONAL_STEPS, STEP_SECONDS
 from windlass.operator.decide.take_over import why_handing_over
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.gpu_node import STEP_NAMES, DeviceStatus, GPUNodeStatus, Step
-from windlass.operator.kinds.gpu_repair import PHASES_THAT_END_BY_THEMSELVES, WHOLE_NODE
+from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.observed import NodeView
 from windlass.operator.writes import PutNodeCondition
@@ -91,7 +91,7 @@ def held_devices(pool: Pool, name: str) -> frozenset[int]:
 def _repair_end(pool: Pool, name: str) -> str:
     """When the last of the node's repairs is over if each goes on by itself, as far as that is known."""
     ends = [
-        repair.status.deadline if repair.status.phase in PHASES_THAT_END_BY_THEMSELVES else NEEDS_PERSON
+        repair.status.deadline if repair.status.phase in ENDS_BY_ITSELF else NEEDS_PERSON
         for repair in pool.repairs
         if repair.spec.node == name and repair.is_open and repair.status.phase != "Suspected"
     ]

@@ -17,10 +17,8 @@ REPAIR_PHASES = (
     *("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating"),
     *("Held", "Ticket", "Returned"),
 )
-PHASES_THAT_END_BY_THEMSELVES = frozenset(
-    {"Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating"}
-)
-"""In the others it waits for a person, or is over."""
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
+"""Phases that no person has to end."""
 WHOLE_NODE = -1
 _MAX_INDEX = 255
 

@@ -86,11 +86,13 @@ class ReasonInfo(msgspec.Struct, frozen=True):
     remedy: str
     after: str = ""
     """What follows when the deadline passes; empty where there is none, since nothing is waited for."""
+    is_under_way: bool = False
+    """It goes on by itself; the remedy is for when it does not."""
 
     @property
     def only_needs_time(self) -> bool:
         """Nobody has to do anything for it to go on."""
-        return self.remedy.startswith(("wait", "nothing"))
+        return self.is_under_way or self.remedy.startswith(("wait", "nothing"))
 
 
 _RETRY = "Failed, and tried again with growing pauses"
@@ -110,7 +112,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.Baking: ReasonInfo("the wave is watched", "wait, or: windlass change promote", "the gates are judged"),
     Reason.BreakerOpen: ReasonInfo("too many nodes are ill at once", "look for a common cause", "asked again"),
     Reason.BudgetFull: ReasonInfo("maxUnavailable nodes are out of service", "wait, or raise it", "asked again"),
-    Reason.CanaryWork: ReasonInfo("the Job of the canary runs on the node", "see its pod's log", _BACK),
+    Reason.CanaryWork: ReasonInfo(
+        "the Job of the canary runs on the node", "see its pod's log", _BACK, is_under_way=True
+    ),
     Reason.ChangeRunning: ReasonInfo("another change of the stack is unfinished", "windlass change retry, later"),
     Reason.Changing: ReasonInfo("the node loads what it shall run", "wait", _BACK),
     Reason.CloudManaged: ReasonInfo("the cloud does this step", "nothing"),
@@ -156,7 +160,9 @@ REASONS: dict[Reason, ReasonInfo] = {
     Reason.RequestedByPerson: ReasonInfo("a person took it out", "windlass repair return"),
     Reason.Resetting: ReasonInfo("the GPU is being reset", "wait", "the node is rebooted"),
     Reason.Returned: ReasonInfo("it is back in service", "nothing"),
-    Reason.RollingOut: ReasonInfo("pods get the new image", "see the pods of the StatefulSet", "rolled back, or held"),
+    Reason.RollingOut: ReasonInfo(
+        "pods get the new image", "see the pods of the StatefulSet", "rolled back, or held", is_under_way=True
+    ),
     Reason.RuntimeUnsupported: ReasonInfo("the container runtime has no CDI", "see the guide", _RETRY),
     Reason.StackConflict: ReasonInfo("two stacks select the node", "narrow one of them"),
     Reason.StackMissing: ReasonInfo("there is no such stack", "create it, or mend spec.stack"),
