@@ -210,6 +210,20 @@ def test_the_emptiest_of_equal_nodes_is_the_nearest_and_its_patch_comes_first() 
     assert found.patches[0].what == "ask for 8 nvidia.com/gpu"
 
 
+def test_the_budget_that_keeps_a_pod_of_higher_priority_waiting() -> None:
+    status = {"conditions": [{"type": "Ready", "status": "True"}]}
+    runs = pod(
+        "low", 8, on="n", spec={"priority": -1}, labels={"app": "low"}, status=status, owner=("ReplicaSet", "low")
+    )
+    selector = {"matchLabels": {"app": "low"}}
+    budget = thing("PodDisruptionBudget", "keep", {"minAvailable": 1, "selector": selector}, "policy/v1")
+    found = ask("pod/asked", node("n", 8), runs, budget, pod("asked", 8, spec={"priority": 1000}))
+    assert found.code == "GPU_FULL"
+    assert any(line.startswith("PodDisruptionBudget team/keep doesn't allow") for line in found.evidence), (
+        found.evidence
+    )
+
+
 # Queues
 
 

@@ -23,7 +23,7 @@ from windlass.model.plan import Plan
 from windlass.model.pod import Pod
 from windlass.model.requests import is_extended_resource, pod_requests
 from windlass.model.times import format_timestamp
-from windlass.model.verdict import NEVER_FITS
+from windlass.model.verdict import MAX_NAMED, NEVER_FITS
 from windlass.model.workload import Workload
 from windlass.placement.explain.advisor import MAX_EXPLAINED_HOLDS, Advisor
 from windlass.planner import engine_config
@@ -238,6 +238,13 @@ NEVER_REMEDY = "waiting does not help: ask for less, or have its quota raised or
 def unhealthy_gpus(hold: Hold) -> tuple[str, ...]:
     """The nodes that would take it if their unhealthy GPUs, which are named, were healthy."""
     return tuple(obstacle.text for obstacle in hold.verdict.obstacles if obstacle.kind == UNHEALTHY)
+
+
+def making_no_room(hold: Hold) -> tuple[str, ...]:
+    """Why no preemption makes room for it, and what the API server has refused."""
+    obstacles = (obstacle.text for obstacle in hold.verdict.obstacles if obstacle.kind != UNHEALTHY)
+    said = (*obstacles, *(refusal.text for refusal in hold.verdict.refusals))
+    return tuple(dict.fromkeys(said))[:MAX_NAMED]
 
 
 def engine_finding(hold: Hold) -> Finding:

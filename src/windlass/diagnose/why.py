@@ -19,7 +19,7 @@ from windlass.diagnose import gang, pod_startup, queue, refusal, unschedulable
 from windlass.diagnose.attempts import current_pods
 from windlass.diagnose.causes import CAUSES
 from windlass.diagnose.contradictions import is_ready
-from windlass.diagnose.engine_view import engine_finding, queueing_finding
+from windlass.diagnose.engine_view import engine_finding, making_no_room, queueing_finding
 from windlass.diagnose.evidence import ClusterObject, Event, Evidence
 from windlass.diagnose.explanations import ADMINISTRATORS, CHANGED_BY
 from windlass.diagnose.finding import CauseLink, Diagnosis, Finding, MissingEvidence, NodeSummary, Outlook
@@ -119,7 +119,7 @@ class Inquiry(WaitingInquiry):
             contributing=tuple(code for code in dict.fromkeys(finding.contributing) if code != finding.code),
             headline=finding.sentence,
             is_wait=_is_wait(finding),
-            evidence=finding.evidence,
+            evidence=tuple(dict.fromkeys((*finding.evidence, *self._in_the_way(finding)))),
             nodes=accounts,
             holders=holders,
             outlook=self._outlook(finding),
@@ -134,6 +134,11 @@ class Inquiry(WaitingInquiry):
             next_commands=self._next_commands(finding) if confidence == "low" else (),
             moves=move_lines(self.evidence, self.subject),
         )
+
+    def _in_the_way(self, finding: Finding) -> tuple[str, ...]:
+        """Why nothing makes room for what waits, as plan and event say it: budgets, priorities, refusals."""
+        hold = self.explained_hold
+        return making_no_room(hold) if hold is not None and hold.verdict.code == finding.code else ()
 
     def _final_finding(self, answer: Answer) -> Finding:
         finding = queue.with_queue_reason(self.evidence, self._fall_back_to_engine_hold(answer.finding))
