@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from windlass.model.digits import is_digits
 from windlass.model.names.windlass import HELD_DEVICES_ANNOTATION, NODE_ANSWER_ANNOTATION, NODE_REQUEST_ANNOTATION
 from windlass.node.atomic_file import write_atomically
 from windlass.node.backend.protocol import DeviceBackend, DeviceError
@@ -48,7 +49,7 @@ class OperatorRequests:
 
     def on_node(self, node: Mapping[str, Any]) -> None:
         annotations = node.get("metadata", {}).get("annotations") or {}
-        indices = {int(part) for part in annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if part.isdigit()}
+        indices = {int(part) for part in annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if is_digits(part)}
         self._hold(indices)
         request = decode_request(annotations.get(NODE_REQUEST_ANNOTATION, ""))
         answer = decode_answer(annotations.get(NODE_ANSWER_ANNOTATION, ""))

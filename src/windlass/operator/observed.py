@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from windlass.cluster.workloads.workload_attributes import ask_terms_of
+from windlass.model.digits import is_digits
 from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS, group_reference
 from windlass.model.leaving import DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS
 from windlass.model.meta import KubeStruct, ObjectMeta
@@ -273,7 +274,7 @@ def node_view(node: NodeObject) -> NodeView:
     metadata, status = node.metadata, node.status
     annotations = metadata.annotations
     conditions = {condition.type: condition.status for condition in status.conditions}
-    held = (part for part in annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if part.isdigit())
+    held = (part for part in annotations.get(HELD_DEVICES_ANNOTATION, "").split(",") if is_digits(part))
     return NodeView(
         name=metadata.name,
         uid=metadata.uid,
@@ -311,7 +312,7 @@ def pod_view(pod: PodObject) -> PodView | None:
         labels=metadata.labels,
         gpus=_gpus_of(pod.spec),
         has_claims=bool(pod.spec.resource_claims),
-        devices=frozenset(int(part) for part in devices.split(",") if part.isdigit()),
+        devices=frozenset(int(part) for part in devices.split(",") if is_digits(part)),
         owner_kind=owner.kind if owner is not None else "",
         gang=_gang(pod),
         is_ready=any(condition.type == "Ready" and condition.status == "True" for condition in pod.status.conditions),
