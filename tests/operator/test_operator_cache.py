@@ -113,3 +113,11 @@ def test_an_object_that_is_wrong_anywhere_is_one_that_can_not_be_understood(kind
     found = decode_observed(msgspec.json.encode(broken), kind, "v1")
     assert isinstance(found, Invalid)
     assert found.kind == kind
+
+
+@pytest.mark.parametrize("text", ["9" * 5000, "²", "-1", "x"])
+def test_held_devices_that_are_no_numbers_are_left_out(text: str) -> None:
+    """A node writes them on itself, and the operator reads them for all nodes."""
+    metadata = {"name": "n", "annotations": {"windlass.dev/held-devices": f"1,{text},3"}}
+    node = decode_observed(msgspec.json.encode({"metadata": metadata}), "Node", "v1")
+    assert getattr(node, "held", None) == {1, 3}

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 import msgspec
 
 from windlass.cluster.workloads.workload_attributes import ask_terms_of
+from windlass.model.digits import is_digits
 from windlass.model.group_membership import GANG_IF_QUEUED_KINDS, GANG_KINDS, group_reference, workload_name
 from windlass.model.leaving import DEFAULT_ASK_SECONDS, MAX_ASK_SECONDS
 from windlass.model.meta import KubeStruct, ObjectMeta
@@ -124,7 +125,7 @@ def pod_view(pod: PodObject) -> PodView | None:
         labels=metadata.labels,
         gpus=_gpus_of(pod.spec),
         has_claims=bool(pod.spec.resource_claims),
-        devices=frozenset(int(part) for part in devices.split(",") if part.isdigit()),
+        devices=frozenset(int(part) for part in devices.split(",") if is_digits(part)),
         owner_kind=owner.kind if owner is not None else "",
         owner_uid=owner.uid if owner is not None else "",
         workload=f"{metadata.namespace}/{named}" if named else "",
@@ -167,7 +168,7 @@ def count_gpus(amounts: Mapping[str, RawQuantity]) -> int:
     for name, amount in amounts.items():
         if name in (GPU_RESOURCE, SHARED_GPU_RESOURCE) or name.startswith(MIG_RESOURCE_PREFIX):
             text = str(amount)
-            count += int(text) if text.isascii() and text.isdigit() else 0
+            count += int(text) if is_digits(text) else 0
     return count
 
 
