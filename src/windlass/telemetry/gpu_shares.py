@@ -19,6 +19,7 @@ from windlass.cluster.pod_table import UNREADABLE
 from windlass.cluster.shape import Shape
 from windlass.cluster.snapshot import Snapshot
 from windlass.model.decision import DeviceGrant
+from windlass.model.digits import is_digits
 from windlass.model.errors import InputError
 from windlass.model.mig import GEOMETRIES, find_profile, profile_of_resource
 from windlass.model.names.nvidia import GPU_REPLICAS_LABEL, GPU_RESOURCE, MIG_RESOURCE_PREFIX, SHARED_GPU_RESOURCE
@@ -154,7 +155,7 @@ def _unit_milli(resource: str, snapshot: Snapshot) -> int:
         except InputError:
             return WHOLE_MILLI
     replicas = (node.labels.get(GPU_REPLICAS_LABEL, "") for node in snapshot.nodes.objects)
-    return WHOLE_MILLI // max((int(text) for text in replicas if text.isdigit() and int(text)), default=1)
+    return WHOLE_MILLI // max((int(text) for text in replicas if is_digits(text) and int(text)), default=1)
 
 
 def _fixed_layout_columns(snapshot: Snapshot) -> dict[str, int]:

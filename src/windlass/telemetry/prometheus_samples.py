@@ -6,6 +6,7 @@ sample: the GPU is as busy as the busiest of them.
 
 from __future__ import annotations
 
+from windlass.model.digits import is_digits
 from windlass.telemetry.activity import GpuSample
 from windlass.telemetry.ledger import GpuKey
 from windlass.telemetry.prometheus import Prometheus
@@ -32,7 +33,7 @@ def read_samples(prometheus: Prometheus, at: float | None = None) -> dict[GpuKey
     for sample in prometheus.query(f'max by ({by}) ({{__name__=~"{names}"}})', at):
         host = next((sample.labels[label] for label in HOST_LABELS if sample.labels.get(label)), "")
         index = sample.labels.get("gpu", "")
-        if not host or not index.isdigit():
+        if not host or not is_digits(index):
             continue
         key = (host, int(index))
         values.setdefault(key, {})[FIELDS[sample.labels["__name__"]]] = sample.value
