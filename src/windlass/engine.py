@@ -153,7 +153,8 @@ def decide_without_explanations(
         # These binds wait only for victims that are chosen up to here; later evictions are not theirs.
         victims = _victims_by_node(preemption.victims_by_node)
         binds = _binds(cache.grant_unpacker(snapshot), snapshot, before, placed_before, victims)
-        decided = _decide_workloads(overlay, waiting, config, planned_starts, int(now), preemption)
+        refused = before[placed_before.failure >= 0]
+        decided = _decide_workloads(overlay, waiting, config, planned_starts, int(now), preemption, refused)
         placed_after = place_single_pods(overlay, after, preemption)
         mark_reserved_for_others(overlay, after, placed_after, decided.blocked)
         advisor = Advisor(
@@ -246,6 +247,7 @@ def _decide_workloads(
     planned_starts: PlannedStartSettings,
     now: int,
     preemption: Preemption,
+    refused: Ints,
 ) -> WorkloadDecisions:
     snapshot = overlay.snapshot
     if not waiting.workloads and not snapshot.reservations and not waiting.has_run_limits:
@@ -253,7 +255,7 @@ def _decide_workloads(
     settings = msgspec.structs.replace(config.gangs, planned_starts=planned_starts)
     if not waiting.needs_admission_cycles and not snapshot.reservations and not waiting.has_run_limits:
         return _stop_running_gangs(overlay, waiting, settings, now, preemption)
-    context = DecisionContext(overlay, waiting.workloads, config.queues, now, settings, preemption)
+    context = DecisionContext(overlay, waiting.workloads, config.queues, now, settings, preemption, refused)
     late = place_late_pods(context)
     decided = build_decisions(context, decide_with_backfill(context), late, config.reports_holds)
     preemption.record_decisions(decided.evicts, decided.admits)

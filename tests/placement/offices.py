@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+import numpy as np
 from msgspec.structs import replace
 from tests.queueing.builders import NOW
 
@@ -104,7 +105,8 @@ def make_context(
 ) -> DecisionContext:
     """The context of a decision on these workloads, before anything was evicted."""
     config = QueueConfig()
-    return DecisionContext(overlay, workloads, config, now, settings, Preemption(overlay, config, now))
+    none = np.zeros(0, dtype=np.int64)
+    return DecisionContext(overlay, workloads, config, now, settings, Preemption(overlay, config, now), none)
 
 
 def plan(

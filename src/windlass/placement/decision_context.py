@@ -12,6 +12,7 @@ from functools import cached_property
 import msgspec
 from msgspec.structs import replace
 
+from windlass.cluster.node_state import Ints
 from windlass.cluster.pod_table import PENDING
 from windlass.model.configuration import ResourceRules
 from windlass.model.workload import Workload
@@ -46,8 +47,10 @@ class DecisionContext:
         now: int,
         settings: GangSettings,
         preemption: Preemption,
+        refused: Ints,
     ) -> None:
-        """`workloads` are those to decide on; `preemption` has the victims that single pods have evicted so far."""
+        """`workloads` are those to decide on; `preemption` has the victims that single pods have evicted so far.
+        `refused`: rows of single pods that come before all of them and that no node takes."""
         self.overlay, self.snapshot, self.system = overlay, overlay.snapshot, overlay.snapshot.queue_system
         self.config, self.now, self.settings, self.preemption = config, now, settings, preemption
         self.workloads = {workload.key: workload for workload in workloads}
@@ -71,6 +74,7 @@ class DecisionContext:
         )
         self.occupancy = Occupancy(overlay, self.placer, self.system, now, settings.planned_starts)
         self.pod_row = overlay.pod_rows()
+        self._refused = refused
 
     def _with_eviction_state(self, piece: Workload) -> Workload:
         """Marked as evicting if it is a victim, as not evictable if the API server has just refused its eviction."""
@@ -83,6 +87,14 @@ class DecisionContext:
         """Those that a stage of this decision has evicted before the cycles of queues: they cost nothing more."""
         self.pieces = [replace(piece, evicting=True) if piece.key in keys else piece for piece in self.pieces]
         self.piece_by_key = {piece.key: piece for piece in self.pieces}
+
+    @cached_property
+    def refused_single_pods(self) -> list[Workload]:
+        """Those that come before all that is decided on here and found no node; of pods that are alike, the first."""
+        pods = self.snapshot.pods
+        kinds = {(int(pods.shape[row]), int(pods.priority[row])): row for row in reversed(self._refused.tolist())}
+        keys = {pods.keys[row] for row in kinds.values()}
+        return [workload for workload in self.snapshot.workloads if workload.key in keys] if keys else []
 
     @cached_property
     def pods_with_rules(self) -> frozenset[str]:

@@ -8,15 +8,19 @@ preempt running workloads of lower priority (`preemption`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from msgspec.structs import replace
 
 from windlass.model.disruption import DisruptionTracker
 from windlass.model.reasons import Reason
+from windlass.model.verdict import join_sentences
 from windlass.model.workload import Workload
 from windlass.placement.decision_context import DecisionContext
 from windlass.placement.member_holds import member_hold
 from windlass.placement.preempted_piece import preempt_by_priority
 from windlass.placement.preemption.unqueued_candidates import UnqueuedCandidateFinder
+from windlass.placement.vain_evictions import find_vain_evictors
 from windlass.placement.withdrawn_admissions import withdraw_admissions
 from windlass.placement.workload_pieces import (
     is_above_minimum,
@@ -27,19 +31,37 @@ from windlass.placement.workload_pieces import (
 from windlass.placement.workload_placer import PlacementGuard
 from windlass.queueing.admit import admit
 from windlass.queueing.outcome import Admitted, Evicted, Held, Outcome
-from windlass.queueing.placement_interface import PodSetChoice
+from windlass.queueing.placement_interface import PodSetChoice, hold_message_text
 from windlass.queueing.quota_node import queue_order_timestamp
+
+MAX_BARRED = 8
+"""So many workloads are kept from evicting in vain: a decision has to end."""
 
 
 def run_pass(context: DecisionContext, guard: PlacementGuard | None) -> list[Outcome]:
     """An outcome for every piece; `guard` keeps later pieces off the capacity of planned starts before them."""
     context.placer.guard = guard
-    outcomes = _decide(context)
+    before = context.occupancy.checkpoint()
+    outcomes = _decide(context, {})
+    barred: dict[str, str] = {}
+    while len(barred) < MAX_BARRED and (in_vain := find_vain_evictors(context, outcomes)):
+        barred |= in_vain
+        context.occupancy.rollback(before)
+        if guard is not None:
+            guard.on_workload_removed()
+        outcomes = _decide(context, barred)
     context.placer.guard = None
-    return outcomes
+    return [_with_rival(outcome, barred) for outcome in outcomes] if barred else outcomes
 
 
-def _decide(context: DecisionContext) -> list[Outcome]:
+def _with_rival(outcome: Outcome, barred: Mapping[str, str]) -> Outcome:
+    if not isinstance(outcome, Held) or outcome.workload not in barred:
+        return outcome
+    instead = f"what it could preempt would make room for {barred[outcome.workload]} of higher priority"
+    return replace(outcome, message=join_sentences([hold_message_text(outcome.message), instead]))
+
+
+def _decide(context: DecisionContext, barred: Mapping[str, str]) -> list[Outcome]:
     """Unqueued pieces that come before all queued ones, then the queued ones, then the other unqueued ones."""
     before, after = _split_unqueued(context)
     disruptions = context.preemption.begin_pass(_extra_pods(context))
@@ -52,7 +74,7 @@ def _decide(context: DecisionContext) -> list[Outcome]:
     holds = {piece.key: hold for piece in waiting if (hold := _queued_hold(context, piece)) is not None}
     outcomes += [_held_for(hold, key, len(before)) for key, hold in holds.items()]
     queued = [piece for piece in queued if piece.key not in holds] if holds else queued
-    outcomes += _admit_queued(context, queued, disruptions, len(before))
+    outcomes += _admit_queued(context, queued, disruptions, len(before), barred)
     for turn, piece in enumerate(after, start=len(before) + len(queued)):
         outcomes = _place_unqueued(context, piece, turn, outcomes)
     return _with_turns_by_age(context, outcomes, {piece.key for piece in after}) if after and queued else outcomes
@@ -85,7 +107,11 @@ def _with_turns_by_age(context: DecisionContext, outcomes: list[Outcome], unqueu
 
 
 def _admit_queued(
-    context: DecisionContext, queued: list[Workload], disruptions: DisruptionTracker | None, first_turn: int
+    context: DecisionContext,
+    queued: list[Workload],
+    disruptions: DisruptionTracker | None,
+    first_turn: int,
+    barred: Mapping[str, str],
 ) -> list[Outcome]:
     """Evictions first, then the other outcomes by cycle, numbered from `first_turn`."""
     found = admit(
@@ -97,6 +123,7 @@ def _admit_queued(
         disruptions,
         context.overlay.cache.counted,
         UnqueuedCandidateFinder(context.placer, context.preemption),
+        barred.keys(),
     )
     evicted = [outcome for outcome in found if isinstance(outcome, Evicted)]
     decided = sorted(

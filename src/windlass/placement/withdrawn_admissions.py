@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from windlass.model.verdict import join_sentences
 from windlass.model.workload import Workload
-from windlass.placement.workload_pieces import is_above_minimum
+from windlass.placement.workload_pieces import eviction_priority, is_above_minimum
 from windlass.queueing.outcome import Admitted, Held, Outcome
 from windlass.queueing.placement_interface import (
     PlacementInterface,
@@ -69,23 +69,18 @@ def _withdrawable(piece: Workload, outcomes: Sequence[Outcome], pieces: Mapping[
         # Something is evicted for it, which would then be in vain.
         and not outcome.after
         and not pieces[outcome.workload].nominated
-        and _priority(pieces[outcome.workload]) < piece.priority + piece.nominated
+        and eviction_priority(pieces[outcome.workload]) < piece.priority + piece.nominated
     ]
     return sorted(
         found,
         key=lambda admitted: (
-            _priority(pieces[admitted.workload]),
+            eviction_priority(pieces[admitted.workload]),
             not is_above_minimum(admitted.workload),
             # The latest first: what was admitted earlier has the better claim.
             -admitted.decided_in_cycle,
             admitted.workload,
         ),
     )
-
-
-def _priority(piece: Workload) -> int:
-    """The highest of the workload's priority and those of its pods."""
-    return max(piece.priority, *(pod_set.template.spec.priority for pod_set in piece.pod_sets))
 
 
 def _place_again(

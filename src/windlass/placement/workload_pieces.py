@@ -225,6 +225,11 @@ def unqueued_sort_key(piece: Workload) -> tuple[bool, int, bool, bool, int, bool
     )
 
 
+def eviction_priority(piece: Workload) -> int:
+    """What preempts it has to have a higher priority than the workload and all of its pods."""
+    return max(piece.priority, *(pod_set.template.spec.priority for pod_set in piece.pod_sets))
+
+
 def admitted_choices(piece: Workload) -> tuple[PodSetChoice, ...]:
     """The admitted count and flavors of each pod set."""
     admitted = piece.admission.assignments if piece.admission is not None else ()

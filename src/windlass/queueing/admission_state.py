@@ -52,6 +52,7 @@ class AdmissionState:
         """Victims of this cycle; still on the tree."""
         self._withdrawn: set[str] = set()
         self._newly_withdrawn: list[AdmittedWorkload] = []
+        self._queues_with_victims: list[QuotaNode] = []
         self._newly_admitted: list[AdmittedWorkload] = []
         self._evicted: dict[int, list[AdmittedWorkload]] = {}
         """id of the root → victims of earlier cycles: off the tree, but still running."""
@@ -174,6 +175,8 @@ class AdmissionState:
                 continue
             victims.append(running)
             self.current_victims[running.key] = running
+            if running.node is not pending.node and running.node.queue is not None:
+                self._queues_with_victims.append(running.node)
             # One that is terminating already needs no decision; its end is waited for all the same.
             if not running.is_evicting:
                 self._decided[running.key] = evicted_for(pending.workload, pending.node, target)
@@ -197,6 +200,12 @@ class AdmissionState:
         """The admissions withdrawn since the last call: what was refused beside them may fit now."""
         withdrawn, self._newly_withdrawn = self._newly_withdrawn, []
         return withdrawn
+
+    def take_queues_with_victims(self) -> list[QuotaNode]:
+        """The queues from which others have evicted since the last call: what each of them lacked within its own quota,
+        it may have now."""
+        queues, self._queues_with_victims = self._queues_with_victims, []
+        return queues
 
     def begin_cycle(self) -> None:
         self._cycle += 1

@@ -2,13 +2,14 @@
 
 `placement.decision_pass` calls `admit` with the queues, all workloads and the placement to try pods on. Cycles (see
 `cycle`) run until nothing changes. A refused workload is tried again only in the next decision, since free quota and
-free nodes only decrease within one; unless an admission of this decision was withdrawn, which frees both. The order of
+free nodes only decrease within one; unless an admission of this decision was withdrawn, which frees both, or another
+queue has evicted from its own, which may be within its quota then. The order of
 the input doesn't matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
 
 from windlass.model.disruption import DisruptionTracker
@@ -41,7 +42,7 @@ from windlass.queueing.placement_interface import PlacementInterface
 from windlass.queueing.preemption_common import PreemptionContext, UnqueuedCandidates
 from windlass.queueing.queue_limits import limit_refusal
 from windlass.queueing.quota_cache import QuotaTreeCache
-from windlass.queueing.quota_node import AdmittedWorkload, local_queue_key
+from windlass.queueing.quota_node import AdmittedWorkload, QuotaNode, local_queue_key
 from windlass.queueing.quota_tree import QuotaTree
 from windlass.queueing.usage_history import LocalQueueUsage
 
@@ -63,10 +64,12 @@ def admit(
     disruptions: DisruptionTracker | None = None,
     quota_cache: QuotaTreeCache | None = None,
     unqueued_candidates: UnqueuedCandidates | None = None,
+    evict_nothing: Collection[str] = (),
 ) -> list[Outcome]:
     """Outcomes of all queued workloads; workloads in no queue get none.
 
     `unqueued_candidates`: what may be evicted besides, for a workload that finds no room within its quota.
+    `evict_nothing`: workloads for which nothing may be evicted.
     """
     running: list[Workload] = []
     pending_workloads: list[Workload] = []
@@ -75,7 +78,13 @@ def admit(
             (pending_workloads if workload.admission is None else running).append(workload)
     quota_cache = quota_cache or QuotaTreeCache()
     tree = quota_cache.tree_with_usage(queue_system, config, now, running)
-    context = PreemptionContext(config, now, disruptions=disruptions, unqueued_candidates=unqueued_candidates)
+    context = PreemptionContext(
+        config,
+        now,
+        disruptions=disruptions,
+        unqueued_candidates=unqueued_candidates,
+        evict_nothing=evict_nothing,
+    )
     decision = _Decision(queue_system, tree, context, placement)
     decision.drain()
     # By key, so that nothing depends on the order of the input, not even the numbers of request shapes.
@@ -212,21 +221,26 @@ class _Decision:
                 break
             blocked_heads, self._blocked_heads = self._blocked_heads, []
             self._requeue_all(cycle.run(heads + blocked_heads), active)
-            withdrawn = self.state.take_withdrawn()
-            if withdrawn and self._reconsiderations < MAX_RECONSIDERATIONS:
+            withdrawn, relieved = self.state.take_withdrawn(), self.state.take_queues_with_victims()
+            if (withdrawn or relieved) and self._reconsiderations < MAX_RECONSIDERATIONS:
                 self._reconsiderations += 1
-                self._push_back_refused(withdrawn, active)
+                self._push_back_refused(withdrawn, relieved, active)
         self._hold_the_rest()
 
-    def _push_back_refused(self, withdrawn: list[AdmittedWorkload], active: list[PendingQueue]) -> None:
+    def _push_back_refused(
+        self, withdrawn: list[AdmittedWorkload], relieved: list[QuotaNode], active: list[PendingQueue]
+    ) -> None:
         """What was refused while the withdrawn admissions stood may fit now: in the same tree, by quota or by place.
+        And what was refused in a `relieved` queue, from which others have evicted, before those that wait behind it.
 
         Not behind a withdrawn head of a StrictFIFO queue, which waits again.
         """
         heads = {running.node.name for running in withdrawn if running.node.spec.queueing_strategy == "StrictFIFO"}
         roots = {id(running.node.root) for running in withdrawn}
+        passed = [node for node in relieved if node.name in self._queues and self._queues[node.name].waiting()]
         for key, (pending, queue) in list(self._refused.items()):
-            if id(queue.node.root) not in roots or queue.node.name in heads:
+            is_concerned = id(queue.node.root) in roots or queue.node in passed
+            if not is_concerned or queue.node.name in heads:
                 continue
             del self._refused[key]
             queue.inadmissible_shapes.clear()

@@ -1,8 +1,8 @@
 """Preemption candidates by nominal quota and priority, in a tree of cohorts (Kueue's hierarchical candidates).
 
 `classical_preemption` walks the result. Four classes: workloads over which the preemptor's queue has an advantage,
-since it is closer to the quota that they borrow; candidates by priority alone; workloads of its own queue; and last
-what is in no queue, where the caller allows that.
+since it is closer to the quota that they borrow; candidates by priority alone; workloads of its own queue; and what is
+in no queue, where the caller allows that. What is leaving already comes first, and costs nothing.
 """
 
 from __future__ import annotations
@@ -30,10 +30,16 @@ class PreemptionVariant(Enum):
     WHILE_BORROWING = IN_COHORT_RECLAIM_WHILE_BORROWING
     WITHOUT_BORROWING = "only if the preemptor's queue stays within its own quota"
     UNQUEUED = PRIORITY
+    LEAVING = "it is evicted already, for whatever reason"
 
     @property
     def reason(self) -> str:
-        return IN_COHORT_RECLAMATION if self is PreemptionVariant.WITHOUT_BORROWING else self.value
+        has_none = self in (PreemptionVariant.WITHOUT_BORROWING, PreemptionVariant.LEAVING)
+        return IN_COHORT_RECLAMATION if has_none else self.value
+
+
+WHATEVER_IS_REMOVED = (PreemptionVariant.UNQUEUED, PreemptionVariant.LEAVING)
+"""Their quota has nothing to do with the removals before them."""
 
 
 class Candidates:
@@ -51,7 +57,9 @@ class Candidates:
         self.any_from_other_queues = bool(by_position or by_priority)
         unqueued = list(request.unqueued)
         self._variants |= {running.key: (PreemptionVariant.UNQUEUED, None) for running in unqueued}
-        classes = [sort_candidates(members, request) for members in (by_position, by_priority, own, unqueued)]
+        leaving = request.leaving()
+        self._variants |= {running.key: (PreemptionVariant.LEAVING, None) for running in leaving}
+        classes = [sort_candidates(members, request) for members in (by_position, by_priority, own, unqueued, leaving)]
         self._classes = {
             running.key: (not running.is_evicting, number, running.priority)
             for number, members in enumerate(classes)
@@ -73,7 +81,7 @@ class Candidates:
 
     def is_valid(self, running: AdmittedWorkload, allow_borrowing: bool) -> bool:
         """Whether its queue and the cohorts below the common one still borrow, after the removals before it."""
-        if running.node is self._request.node or self._variants[running.key][0] is PreemptionVariant.UNQUEUED:
+        if running.node is self._request.node or self._variants[running.key][0] in WHATEVER_IS_REMOVED:
             return True
         if not self.is_eligible(running, allow_borrowing):
             return False

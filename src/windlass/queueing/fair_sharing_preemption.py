@@ -53,7 +53,8 @@ def find_victims(request: PreemptionRequest, *, cheapest: bool = True) -> list[T
 
 
 def _find(request: PreemptionRequest, cheapest: bool) -> list[Target]:
-    candidates = sort_candidates(_candidates(request), request) + sort_candidates(list(request.unqueued), request)
+    by_rules = sort_candidates(_candidates(request), request) + sort_candidates(list(request.unqueued), request)
+    candidates = sort_candidates(request.leaving(), request) + by_rules
     trial = request.placement_trial
     if trial is not None and trial.is_hopeless(candidates):
         return []
@@ -137,10 +138,16 @@ class _FairSearch:
 
     def run(self, candidates: list[AdmittedWorkload]) -> bool:
         strategies = self.request.context.config.preemption_strategies or (FINAL_SHARE, INITIAL_SHARE)
+        if any(self._remove(running, IN_COHORT_RECLAMATION) for running in candidates if self._is_leaving(running)):
+            return True
+        candidates = [running for running in candidates if not self._is_leaving(running)]
         found, remaining = self._apply_first_strategy(candidates, strategies[0])
         if not found and len(strategies) > 1:
             found = self._apply_initial_share(remaining)
         return found or self._fits(at_end=True)
+
+    def _is_leaving(self, running: AdmittedWorkload) -> bool:
+        return self.request.waits_for(running)
 
     def _breaks_budget(self, running: AdmittedWorkload, reason: str) -> bool:
         return self.request.breaks_budget(running, reason, self.targets)
@@ -169,7 +176,8 @@ class _FairSearch:
             reason = self._reason(running, within_nominal)
             if self._breaks_budget(running, reason):
                 return False
-            if reason in (IN_COHORT_RECLAMATION, IN_COHORT_FAIR_SHARING) and not self._is_giver(running.node):
+            is_of_others = reason in (IN_COHORT_RECLAMATION, IN_COHORT_FAIR_SHARING)
+            if is_of_others and not self._is_leaving(running) and not self._is_giver(running.node):
                 return False
             if reason == IN_COHORT_FAIR_SHARING:
                 strategy = self._strategy_for(running, strategies)
@@ -186,7 +194,7 @@ class _FairSearch:
             return PRIORITY
         if running.node is self.request.node:
             return IN_CLUSTER_QUEUE
-        return IN_COHORT_RECLAMATION if within_nominal else IN_COHORT_FAIR_SHARING
+        return IN_COHORT_RECLAMATION if within_nominal or self._is_leaving(running) else IN_COHORT_FAIR_SHARING
 
     def _is_giver(self, queue: QuotaNode) -> bool:
         """Whether the queue still borrows, and so does every cohort between it and the common one."""

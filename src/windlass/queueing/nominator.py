@@ -161,6 +161,8 @@ class Nominator:
         return self._find_targets(request, cheapest=True)
 
     def _find_targets(self, request: PreemptionRequest, *, cheapest: bool) -> list[Target]:
+        if request.pending.key in self._context.evict_nothing:
+            return []
         if self._context.config.fair_sharing:
             return fair_sharing_preemption.find_victims(request, cheapest=cheapest)
         return classical_preemption.find_victims(request, cheapest=cheapest)

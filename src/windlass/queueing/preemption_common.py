@@ -19,7 +19,7 @@ preemption outside queues, is in docs/decisions/0011-evictions-and-rest.md.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from windlass.model.disruption import DisruptionTracker
@@ -64,6 +64,8 @@ class PreemptionContext(NamedTuple):
     """Of the budgets that cover admitted workloads; None where there are none."""
     unqueued_candidates: UnqueuedCandidates | None = None
     """None: what is in no queue is not evicted."""
+    evict_nothing: Collection[str] = ()
+    """Workloads that may not preempt in this decision."""
 
 
 class PlacementTrial:
@@ -255,8 +257,29 @@ class PreemptionRequest:
         trial.last_removal_is_needed = False
         return trial.fits([target.victim for target in targets])
 
+    def leaving(self) -> list[AdmittedWorkload]:
+        """What a workload waits for that others were evicted for: whatever frees its quota, since that is going anyway.
+
+        By the rules alone, an owner could take what went for a borrower, which could not wait for what went for the
+        owner.
+        """
+        if not self.pending.workload.nominated:
+            return []
+        root = self.node.root
+        queues = (root,) if root is self.node else root.subtree_queues()
+        return [running for queue in queues for running in queue.admitted.values() if self.waits_for(running)]
+
+    def waits_for(self, running: AdmittedWorkload) -> bool:
+        return (
+            self.pending.workload.nominated
+            and running.is_evicting
+            and not running.workload.is_stuck(self.context.now)
+            and not self.needs_preemption.isdisjoint(running.usage)
+        )
+
     def eviction_candidates(self, queue: QuotaNode, policy: str) -> list[AdmittedWorkload]:
-        """Workloads of a queue that may be evicted. The priority is checked first, since it excludes most of them."""
+        """Workloads of a queue that may be evicted, less those of `leaving`. The priority is checked first, since it
+        excludes most of them."""
         members: Iterable[AdmittedWorkload] = queue.admitted.values()
         if policy == "Never" or self.pending.workload.preemption_policy == "Never":
             return []
@@ -264,7 +287,7 @@ class PreemptionRequest:
             # Other policies also take equal priorities, which `may_evict` then compares by age.
             highest = self.pending.priority - (policy == "LowerPriority")
             members = [running for running in members if running.priority <= highest]
-        return [running for running in members if self.may_evict(running, policy)]
+        return [running for running in members if self.may_evict(running, policy) and not self.waits_for(running)]
 
     def may_evict(self, running: AdmittedWorkload, policy: str) -> bool:
         """By the queue's policy and by what the candidate itself allows."""

@@ -78,11 +78,12 @@ class EvictionJudge:
 
     def on_evicted(self, key: str, said: str) -> None:
         """`said`: why, in the words of the object."""
-        self._at_rest[key] += 1
         self._said[key] = said
         if self.reasons.get(key) in TIME_IS_OVER:
             self._expected.pop(key, None)  # it ran, and had what others were evicted for
-        decided, preemptor = self._decided.get(key, (0.0, ""))
+        decided, preemptor = self._decided.get(key, (0.0, "unknown"))
+        # What ends by a limit, again and again, takes from nobody: a queue that waits for ready pods goes on trying.
+        self._at_rest[key] += bool(preemptor)
         if preemptor and self._state.clock() - decided < self._state.lag_seconds:
             self._expected[preemptor] = (self._state.clock(), key)
             tree = self._state.workloads.get(key) or self._state.pods.get(key)

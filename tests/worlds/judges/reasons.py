@@ -7,8 +7,10 @@ code names, a plan holds it, victims are still there, pods are missing. Called w
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 
+from tests.invariants.judge import Usage
 from tests.worlds.judges.conservation import (
     find_place,
     flavor_choices,
@@ -72,7 +74,7 @@ class ReasonJudge:
         if code in NO_NODE:
             return self._node_takes_it(code, unit)
         check = {
-            "KUEUE_QUOTA_INSUFFICIENT": self._quota_suffices,
+            "KUEUE_QUOTA_INSUFFICIENT": lambda one: self._quota_suffices(one, units),
             "RESERVED_FOR_OTHERS": self._nothing_planned,
             "WAITING_FOR_PREEMPTION": self._nothing_leaves,
             "KUEUE_QUEUE_MISSING": lambda one: "its queue is there" if one.queue in self._state.books.queues else "",
@@ -143,15 +145,36 @@ class ReasonJudge:
         kept = {node for reserve in plan.reserves for node in reserve.nodes} | kept_by_plan(plan)
         return [name for name in names if name not in kept]
 
-    def _quota_suffices(self, unit: Unit) -> str:
+    def _quota_suffices(self, unit: Unit, units: Sequence[Unit]) -> str:
         state = self._state
         if not unit.queue or not is_open(state, unit):
             return ""
         choices = [*flavor_choices(state.books, unit)]
         if len(choices) != 1:
             return ""  # which flavor it was tried with depends on fungibility
-        after = with_unit(unit, choices[0], state.usage)
-        return "" if state.books.pushed_over(state.usage, after) else f"quota of {unit.queue} suffices"
+        before = self._with_reservations(unit, units)
+        after = with_unit(unit, choices[0], before)
+        return "" if state.books.pushed_over(before, after) else f"quota of {unit.queue} suffices"
+
+    def _with_reservations(self, unit: Unit, units: Sequence[Unit]) -> Usage:
+        """With what blocked heads of other StrictFIFO queues reserve, as in Kueue: what they ask for, up to nominal
+        quota, or up to the borrowing limit if they borrow. Owners who take back from anybody reserve nothing."""
+        books = self._state.books
+        usage: Usage = {queue: Counter(cells) for queue, cells in self._state.usage.items()}
+        for name, spec in books.queues.items():
+            reclaim = spec.get("preemption", {}).get("reclaimWithinCohort", "Never")
+            waiting = sorted((other for other in units if other.queue == name), key=lambda other: other.order)
+            if name == unit.queue or spec.get("queueingStrategy") != "StrictFIFO" or reclaim == "Any" or not waiting:
+                continue
+            flavors = next(flavor_choices(books, waiting[0]), {})
+            used = usage.setdefault(name, Counter())
+            asked = {(flavor, resource): waiting[0].need[resource] for resource, flavor in flavors.items()}
+            borrows = any(used[cell] + amount > books.quota(name, cell)[0] for cell, amount in asked.items())
+            for cell, amount in asked.items():
+                nominal, limit, _ = books.quota(name, cell)
+                most = amount if borrows and limit is None else nominal + (limit or 0) * borrows - used[cell]
+                used[cell] += max(0, min(amount, most))
+        return usage
 
     def _nothing_planned(self, unit: Unit) -> str:
         plan = self._state.plan
