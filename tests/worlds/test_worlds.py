@@ -28,6 +28,10 @@ def test_nothing_is_wrong_whatever_happens() -> None:
     assert "0 of 3 worlds have problems" in play("--count=3", "--seed=1004", "--jobs=1")
 
 
+def test_nothing_is_evicted_in_vain_between_two_queues() -> None:
+    assert "0 of 1 worlds have problems" in play("--count=1", "--seed=300074", "--jobs=1")
+
+
 def test_nothing_is_wrong_on_windlass_up() -> None:
     said = play("--count=1", "--seed=3", "--live=up", "--small", "--steps=8", "--quiet-seconds=30")
     assert "0 of 1 worlds have problems" in said
