@@ -24,6 +24,11 @@ import numpy as np
 FOLDER = Path(__file__).parent / "placement" / "kernels" / "native"
 SLOTS_OF_AN_ARRAY = 4
 """Its address, and its shape of up to three dimensions."""
+PROCESSORS = {"x86_64": ("x86-64-v2", "x86-64-v3"), "aarch64": ("generic",)}
+"""By architecture the kinds of processors that a library has code for: the least that it must be able to do, and what
+nearly all can that are in use, for which loops are up to twice as fast."""
+X86_64_V3 = frozenset(("avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"))
+"""What /proc/cpuinfo says of a processor of that kind beyond the kind before."""
 DTYPES = {"i": np.dtype(np.int64), "u": np.dtype(np.uint64), "f": np.dtype(np.float64)}
 
 
@@ -44,25 +49,33 @@ def file_name(digest: str, machine: str) -> str:
     return f"{digest}-{machine}.so"
 
 
-def symbol(name: str) -> str:
-    return f"windlass_{name}"
+def symbol(name: str, processor: str) -> str:
+    return f"windlass_{processor.replace('-', '_')}_{name}"
 
 
-def load(digest: str) -> dict[str, Callable[..., Any]] | None:
+def processor_of(machine: str, cpuinfo: str) -> str:
+    """The best kind that the library has code for and that this processor is, by the text of /proc/cpuinfo."""
+    kinds = PROCESSORS[machine]
+    flags = next((line.partition(":")[2].split() for line in cpuinfo.splitlines() if line.startswith("flags")), [])
+    return kinds[-1] if set(flags) >= X86_64_V3 else kinds[0]
+
+
+def load(digest: str, processor: str | None = None) -> dict[str, Callable[..., Any]] | None:
     """The functions of the library for these sources and this machine; None if there is none."""
     path = FOLDER / file_name(digest, platform.machine())
-    if sys.platform != "linux" or not path.exists():
+    if sys.platform != "linux" or platform.machine() not in PROCESSORS or not path.exists():
         return None
     try:
         library, described = ctypes.CDLL(str(path)), path.with_suffix(".json").read_bytes()
     except OSError:  # another C library, as on Alpine; or only a part of it was copied
         return None
     interfaces = msgspec.json.decode(described, type=dict[str, Interface])
-    return {name: _function(library, name, interface) for name, interface in interfaces.items()}
+    processor = processor or processor_of(platform.machine(), Path("/proc/cpuinfo").read_text())
+    return {name: _function(library, symbol(name, processor), interface) for name, interface in interfaces.items()}
 
 
 def _function(library: ctypes.CDLL, name: str, interface: Interface) -> Callable[..., Any]:
-    native = library[symbol(name)]
+    native = library[name]
     native.argtypes, native.restype = (ctypes.c_void_p,), None
     converters = [_converter(parameter) for parameter in interface.parameters]
     results = results_of(interface)

@@ -53,6 +53,25 @@ class TestWhichIsTaken:
         assert kernel_library.load(jit.sources_digest()) is None
 
 
+class TestForWhichProcessor:
+    def test_the_best_that_this_one_is(self) -> None:
+        new = "processor\t: 0\nflags\t\t: fpu sse4_2 avx avx2 bmi1 bmi2 f16c fma abm movbe avx512f\n"
+        assert kernel_library.processor_of("x86_64", new) == "x86-64-v3"
+        assert kernel_library.processor_of("x86_64", new.replace(" bmi2", "")) == "x86-64-v2"
+        assert kernel_library.processor_of("x86_64", "") == "x86-64-v2"
+        assert kernel_library.processor_of("aarch64", "Features\t: fp asimd\n") == "generic"
+
+    def test_its_code_for_older_ones_decides_alike(self) -> None:
+        nodes = [gpu_node(f"n{index:03}", 1 + index % 4, cpu=4 + index % 7) for index in range(70)]
+        pods = [pod(f"p{index}", share=f"0.{1 + index % 9}", cpu=f"{1 + index % 3}") for index in range(150)]
+        snapshot, mix = Desk(*nodes, *pods).store.snapshot(), mix_from(*pods)
+        functions = kernel_library.load(jit.sources_digest(), kernel_library.PROCESSORS[platform.machine()][0])
+        assert functions is not None
+        for policy in ("windlass", "fgd", "random"):
+            found = place(snapshot, policy, mix, jit.Kernels(**functions))
+            assert found == place(snapshot, policy, mix, jit.compiled())
+
+
 class TestWhatItRefuses:
     """Compiled code would read beyond an array of another kind."""
 
