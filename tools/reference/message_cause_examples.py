@@ -94,6 +94,7 @@ CAUSE_VALUES: dict[str, tuple[str, ...]] = {
         "1h17m",
         "driver-validation",
     ),
+    "the pod's selector or affinity matches only nodes without": ("nvidia.com/gpu", "t4-0", "gpu.shared", "a100-0"),
     "⟦pod⟧ finds no room on node": (
         "Pod nvidia/device-plugin-x7k2p",
         "gpu-7",

@@ -16,6 +16,7 @@ ROOM_SAMPLES = {
     "GONE_SECONDS": "90",
     "KNOWN_COMMANDS": "echo, env, nvidia-smi, sleep",
     "MAX_LENGTH": "1048576",
+    "MAX_WAITING_PODS": "5000",
     "MAX_SCRIPT_LENGTH": "65536",
     "MIN_TOKEN_LENGTH": "16",
     "NAMESPACES": "windlass-system, windlass-node",
