@@ -9,8 +9,9 @@ import pytest
 from tests.embedded.page.feed import Feed, nodes, pod
 
 from windlass.apply.messages import condition_message
+from windlass.model.repair_state import ENDS_BY_ITSELF
 from windlass.model.verdict import Verdict
-from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, REPAIR_PHASES
+from windlass.operator.kinds.gpu_repair import REPAIR_PHASES
 from windlass.operator.kinds.reasons import REASONS, Reason
 from windlass.web.changes import bring_up_view, change_view, repair_view
 from windlass.web.page_state import CUSTOM_RESOURCE_DEFINITIONS, OPERATOR_VIEWS, PageState

@@ -17,7 +17,7 @@ from windlass.diagnose.nodes import gpu_resources
 from windlass.diagnose.unstructured import nested_map, nested_maps, nested_string
 from windlass.model.names.nvidia import GPU_COUNT_LABEL
 from windlass.model.node import Node
-from windlass.model.repair_state import NEEDS_PERSON, end_words, repair_words
+from windlass.model.repair_state import ENDS_BY_ITSELF, NEEDS_PERSON, WHOLE_NODE, end_words, repair_words
 from windlass.model.times import parse_timestamp
 
 CAPACITY_CODES = frozenset(
@@ -28,9 +28,6 @@ CAPACITY_CODES = frozenset(
 )
 """Answers to which it matters that the operator has GPUs out of service."""
 SHOWN_NODES = 3
-WHOLE_NODE = -1
-"""The GPU's index in a GPURepair of all of them."""
-ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
 
 
 def with_operator_notes(evidence: Evidence, finding: Finding, names: Iterable[str]) -> Finding:

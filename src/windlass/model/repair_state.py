@@ -10,6 +10,10 @@ from collections.abc import Mapping
 from windlass.model.names.windlass import HELD_DEVICES_ANNOTATION, REPAIR_UNTIL_ANNOTATION
 from windlass.model.times import format_timestamp, parse_timestamp
 
+WHOLE_NODE = -1
+"""The GPU's index in a GPURepair of all of them."""
+ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
+"""Phases of a GPURepair that no person has to end."""
 NEEDS_PERSON = "person"
 """Instead of a time: the repair doesn't go on by itself."""
 

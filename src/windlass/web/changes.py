@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from windlass.model.repair_state import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.model.times import parse_timestamp
 from windlass.model.unstructured import Unstructured
 from windlass.operator.kinds.fleet_change import COMPONENTS, FINAL_PHASES
-from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.reasons import REASONS, Reason
 
 PERSON, TIME = "person", "time"

@@ -17,7 +17,7 @@ from windlass.model.names.windlass import (
     REPAIR_UNTIL_ANNOTATION,
 )
 from windlass.model.node import Taint
-from windlass.model.repair_state import NEEDS_PERSON
+from windlass.model.repair_state import ENDS_BY_ITSELF, NEEDS_PERSON, WHOLE_NODE
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.decide.driver_step import wanted_driver
 from windlass.operator.decide.gpu_operator import default_driver
@@ -28,7 +28,6 @@ from windlass.operator.decide.steps import FINDERS, OPTIONAL_STEPS, STEP_SECONDS
 from windlass.operator.decide.take_over import why_handing_over
 from windlass.operator.kinds.base import seconds_of
 from windlass.operator.kinds.gpu_node import STEP_NAMES, DeviceStatus, GPUNodeStatus, Step
-from windlass.operator.kinds.gpu_repair import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.observed import NodeView
 from windlass.operator.writes import PutNodeCondition

@@ -13,11 +13,12 @@ import msgspec
 
 from windlass.model.names.windlass import CHANGE_TAINT, REPAIR_TAINT
 from windlass.model.node import Taint
+from windlass.model.repair_state import WHOLE_NODE
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.operator.kinds.base import node_count
 from windlass.operator.kinds.fleet_change import FleetChange
 from windlass.operator.kinds.gpu_node import GPUNode, GPUNodeStatus
-from windlass.operator.kinds.gpu_repair import WHOLE_NODE, GPURepair
+from windlass.operator.kinds.gpu_repair import GPURepair
 from windlass.operator.kinds.gpu_stack import Current, GPUStack
 from windlass.operator.observed import NodeView, Observed, RoomQuestion
 from windlass.operator.pods import PodView

@@ -13,12 +13,13 @@ import msgspec
 
 from windlass.model.names.windlass import NODE_REQUEST_ANNOTATION, REPAIR_TAINT
 from windlass.model.node import Taint
+from windlass.model.repair_state import WHOLE_NODE
 from windlass.model.times import format_timestamp, parse_timestamp
 from windlass.node.operator_link import NodeRequest
 from windlass.operator.decide.drain import Drained, drain, repair_reason
 from windlass.operator.decide.pool import RENEWED_WAIT_SECONDS, Pool, takes_node, wait_for
 from windlass.operator.kinds.base import node_count, seconds_of
-from windlass.operator.kinds.gpu_repair import WHOLE_NODE, Attempt, GPURepair, GPURepairStatus, Ticket
+from windlass.operator.kinds.gpu_repair import Attempt, GPURepair, GPURepairStatus, Ticket
 from windlass.operator.kinds.reasons import Reason
 from windlass.operator.observed import NodeView
 from windlass.operator.pods import PodView

@@ -10,16 +10,14 @@ import msgspec
 
 from windlass.model.errors import InputError
 from windlass.model.meta import KubeStruct
+from windlass.model.repair_state import ENDS_BY_ITSELF, WHOLE_NODE
 from windlass.operator.kinds.base import Command, Condition, Metadata, SpecStruct, check_command
 
 REPAIR_VERBS = ("Hold", "Retry", "Return")
 REPAIR_PHASES = (
-    *("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating"),
+    *ENDS_BY_ITSELF,
     *("Held", "Ticket", "Returned"),
 )
-ENDS_BY_ITSELF = ("Suspected", "Contained", "Draining", "Resetting", "Rebooting", "Validating")
-"""Phases that no person has to end."""
-WHOLE_NODE = -1
 _MAX_INDEX = 255
 
 
